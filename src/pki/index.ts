@@ -1,1 +1,23 @@
-export type { Certificate } from './certificate.js';
+export { type Certificate, parseCertificate, parseCertificates } from './certificate.js';
+export { type CertificateRequest, createCsr, parseCsr } from './csr.js';
+export {
+  type CertificateTemplate,
+  type Issuer,
+  issueCertificate,
+  issuerOf,
+  randomSerialNumber,
+  selfSign,
+} from './issue-certificate.js';
+export {
+  encodePrivateKey,
+  generatePrivateKey,
+  type KeyAlgorithm,
+  type KeyFormat,
+  privateKeyOf,
+  readPrivateKey,
+  unusableKey,
+} from './keys.js';
+export { joinPem, type PemBlock, pemBlocks, toPem } from './pem.js';
+export { parseSpiffeId, type SpiffeId, workloadIdentity } from './spiffe-id.js';
+export { subjectPublicKeyInfo } from './subject-public-key-info.js';
+export { chainNotAfter, type IssuedCertificate, verifyIssued, verifyPath } from './verify-chain.js';

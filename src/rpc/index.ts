@@ -1,1 +1,9 @@
 export * from './descriptors.js';
+export * from './server.js';
+export {
+  type ListenOptions,
+  listenUnix,
+  MAX_SOCKET_PATH_BYTES,
+  probeSocket,
+  type UnixListener,
+} from './unix-socket.js';

@@ -1,0 +1,70 @@
+import { Command } from 'commander';
+import { productVersion } from '../version.js';
+import { addCaCommand } from './ca.js';
+import { addEnvoyCommand } from './envoy.js';
+import { addGetCommand } from './get.js';
+import type { CliIo } from './io.js';
+import { addIssueCommand } from './issue.js';
+import { reportError } from './report.js';
+import { addRotateCommand } from './rotate.js';
+import { addRotateRootCommand } from './rotate-root.js';
+import { addRunCommand } from './run.js';
+import { addStatusCommand } from './status.js';
+import { addVersionCommand } from './version.js';
+
+/**
+ * Runs one command, given without the name of the program, and returns the exit code: 0 when it did what was asked, 1 when
+ * it could not, 2 when the command line or the configuration is wrong. Errors are printed, not thrown.
+ */
+export async function runCli(args: readonly string[], io: CliIo): Promise<number> {
+  const program = buildProgram(io);
+  try {
+    await program.parseAsync([...args], { from: 'user' });
+    return 0;
+  } catch (error) {
+    return reportError(error, io, program.opts()['verbose'] === true);
+  }
+}
+
+/** The command line: nothing that a command needs beyond its options is imported before its action runs. */
+export function buildProgram(io: CliIo): Command {
+  const program = new Command('sdsd')
+    .description('Hands TLS certificates and trust anchors to Envoy over SDS, and renews them before they expire.')
+    .version(productVersion(), '-V, --version', 'print the version')
+    .option('-v, --verbose', 'log more, and show where errors come from')
+    .option('-q, --quiet', 'print and log only what matters')
+    .helpOption('-h, --help', 'show this help')
+    .helpCommand('help [command]', 'show the help of a command')
+    .showSuggestionAfterError(true)
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => io.stdout.write(text),
+      writeErr: (text) => io.stderr.write(text),
+      // Errors are reported when they arrive at runCli.
+      outputError: () => undefined,
+      getOutHasColors: () => false,
+      getErrHasColors: () => false,
+    })
+    .addHelpText('after', HELP);
+  addRunCommand(program, io);
+  addGetCommand(program, io);
+  addStatusCommand(program, io);
+  addRotateCommand(program, io);
+  addRotateRootCommand(program, io);
+  addIssueCommand(program, io);
+  addCaCommand(program, io);
+  addEnvoyCommand(program, io);
+  addVersionCommand(program, io);
+  return program;
+}
+
+const HELP = `
+The shortest way from nothing to a certificate:
+  sdsd run                                start the daemon, with a CA of its own
+  sdsd get default                        in another terminal: what Envoy would get
+  sdsd envoy bootstrap > envoy.yaml       a complete configuration for Envoy
+  envoy -c envoy.yaml
+
+Settings come from flags, environment variables or a YAML file: see sdsd run --help.
+Exit codes: 0 done, 1 failed, 2 wrong command line or configuration.
+`;

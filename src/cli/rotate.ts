@@ -1,0 +1,26 @@
+import type { Command } from 'commander';
+import { loadClientConfig, settings } from '../config/index.js';
+import { isoSeconds, json, table } from './format.js';
+import type { CliIo } from './io.js';
+import { configFileOption, configSources, optionsOf, outputOption, settingOption, text } from './options.js';
+
+export function addRotateCommand(program: Command, io: CliIo): void {
+  program
+    .command('rotate')
+    .description('Has the running daemon renew its certificates now, and push them to Envoy.')
+    .argument('[name]', 'resource name; without it, all certificates')
+    .addOption(settingOption(settings.controlSocket))
+    .addOption(configFileOption())
+    .addOption(outputOption('text', 'json'))
+    .addHelpText('after', '\nExamples:\n  sdsd rotate\n  sdsd rotate default\n')
+    .action(async (name: string | undefined, _options: unknown, command: Command) => {
+      const options = optionsOf(command);
+      const { controlSocket } = await loadClientConfig(configSources(options, io));
+      const { controlClient } = await import('../admin/control-client.js');
+      const result = await controlClient(controlSocket).rotate(name);
+      const rows = result.rotated.map((one) => [one.name, one.serialNumber, isoSeconds(Date.parse(one.notAfter))]);
+      io.stdout.write(
+        text(options, 'output') === 'json' ? json(result) : table(['NAME', 'NEW SERIAL', 'NOT AFTER'], rows),
+      );
+    });
+}

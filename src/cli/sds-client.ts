@@ -1,0 +1,270 @@
+import type { Metadata, ServiceError } from '@grpc/grpc-js';
+import type { Clock } from '../clock.js';
+import { messageOf, SdsdError } from '../errors.js';
+import type { Any, DataSource, SecretMessage } from '../rpc/descriptors.js';
+
+/** How a secret is asked for: state of the world, incremental, or one request and one answer. */
+export type SdsMethod = 'sotw' | 'delta' | 'fetch';
+
+export interface SdsQuery {
+  /** Absolute path of the server's Unix socket. */
+  readonly socket: string;
+  /** The resource name. */
+  readonly name: string;
+  readonly method: SdsMethod;
+  /** How long the first answer may take, in ms. */
+  readonly timeoutMs: number;
+  readonly clock: Clock;
+  /** Ends the query without an error. */
+  readonly signal: AbortSignal;
+}
+
+/** A secret as the server sent it: checked for its name and type, not for what is inside. */
+export type ReceivedSecret =
+  | {
+      readonly kind: 'tls-certificate';
+      readonly name: string;
+      readonly version: string;
+      /** PEM, or the file in which the server says it is. */
+      readonly certificateChain: ReceivedData;
+      /** PEM. Never shown unless asked for. */
+      readonly privateKey: ReceivedData;
+    }
+  | {
+      readonly kind: 'validation-context';
+      readonly name: string;
+      readonly version: string;
+      readonly trustedCa: ReceivedData;
+    };
+
+export type ReceivedData = { readonly bytes: Buffer } | { readonly file: string };
+
+/**
+ * Asks any SDS server for one secret and yields each that it sends, acknowledging it when the next is asked for; `fetch`
+ * yields one. Throws ERR_SDSD_TIMEOUT when the first takes too long, ERR_SDSD_SDS for a gRPC status and for an answer that
+ * is not what was asked for.
+ */
+export async function* receiveSecrets(query: SdsQuery): AsyncGenerator<ReceivedSecret, void, void> {
+  const [{ Client, credentials, status }, wire] = await Promise.all([
+    import('@grpc/grpc-js'),
+    import('../rpc/descriptors.js'),
+  ]);
+  const client = new Client(`unix:${query.socket}`, credentials.createInsecure(), {
+    'grpc.default_authority': 'localhost',
+    'grpc.use_local_subchannel_pool': 1,
+    'grpc.enable_http_proxy': 0,
+  });
+  const deadline = startDeadline(query);
+  const bytes = (message: Buffer): Buffer => message;
+  try {
+    if (query.method === 'fetch') {
+      const answer = await new Promise<Buffer>((resolve, reject) => {
+        const request = firstRequest(wire, query);
+        const done = (error: ServiceError | null, response?: Buffer): void =>
+          error || !response ? reject(error ?? new Error('there is no answer')) : resolve(response);
+        const call = client.makeUnaryRequest(wire.sdsMethod('FetchSecrets'), bytes, bytes, request, done);
+        deadline.onEnd(() => call.cancel());
+      });
+      const { secret } = readAnswer(wire, query, answer);
+      if (!secret) throw unusable(query, `holds nothing named ${query.name}`);
+      yield secret;
+      return;
+    }
+    const method = wire.sdsMethod(query.method === 'sotw' ? 'StreamSecrets' : 'DeltaSecrets');
+    const call = client.makeBidiStreamRequest(method, bytes, bytes);
+    deadline.onEnd(() => call.cancel());
+    call.write(firstRequest(wire, query));
+    for await (const message of call) {
+      const { secret, ack } = readAnswer(wire, query, message);
+      if (secret) {
+        deadline.met();
+        yield secret;
+      }
+      call.write(ack);
+    }
+    throw unusable(query, 'ended the stream');
+  } catch (error) {
+    if (query.signal.aborted) return;
+    if (deadline.passed) throw timeout(query);
+    if (error instanceof SdsdError) throw error;
+    throw grpcFailure(query, error, status);
+  } finally {
+    deadline.stop();
+    client.close();
+  }
+}
+
+/** Runs `onEnd` when the time is up or the signal fires, whichever is first. */
+function startDeadline({ clock, timeoutMs, signal }: SdsQuery) {
+  let end: () => void = () => undefined;
+  const state = { passed: false };
+  const timer = clock.at(clock.now() + timeoutMs, () => {
+    state.passed = true;
+    end();
+  });
+  const onAbort = (): void => end();
+  signal.addEventListener('abort', onAbort);
+  return {
+    get passed() {
+      return state.passed;
+    },
+    onEnd(callback: () => void): void {
+      end = callback;
+      if (state.passed || signal.aborted) end();
+    },
+    met: () => timer.cancel(),
+    stop(): void {
+      timer.cancel();
+      signal.removeEventListener('abort', onAbort);
+      end();
+    },
+  };
+}
+
+type Wire = typeof import('../rpc/descriptors.js');
+
+function node(): { id: string; cluster: string; userAgentName: string } {
+  return { id: `sdsd-get-${process.pid}`, cluster: 'sdsd', userAgentName: 'sdsd' };
+}
+
+function firstRequest(wire: Wire, { name, method }: SdsQuery): Buffer {
+  const typeUrl = wire.SECRET_TYPE_URL;
+  return method === 'delta'
+    ? wire.deltaDiscoveryRequest.encode({ node: node(), typeUrl, resourceNamesSubscribe: [name] })
+    : wire.discoveryRequest.encode({ node: node(), typeUrl, resourceNames: [name] });
+}
+
+interface ReadAnswer {
+  /** Undefined when the answer does not hold the name (yet). */
+  readonly secret: ReceivedSecret | undefined;
+  /** The request that acknowledges the answer. */
+  readonly ack: Buffer;
+}
+
+function readAnswer(wire: Wire, query: SdsQuery, message: unknown): ReadAnswer {
+  if (!Buffer.isBuffer(message)) throw unusable(query, 'is not a message');
+  return query.method === 'delta' ? readDelta(wire, query, message) : readSotw(wire, query, message);
+}
+
+function readSotw(wire: Wire, query: SdsQuery, message: Buffer): ReadAnswer {
+  const response = decoded(query, () => wire.discoveryResponse.decode(message));
+  checkType(wire, query, response.typeUrl);
+  const [resource, ...others] = response.resources;
+  if (others.length > 0) throw unusable(query, `holds ${others.length + 1} secrets instead of one`);
+  return {
+    secret: resource && readSecret(wire, query, resource, response.versionInfo),
+    ack: wire.discoveryRequest.encode({
+      versionInfo: response.versionInfo,
+      resourceNames: [query.name],
+      typeUrl: wire.SECRET_TYPE_URL,
+      responseNonce: response.nonce,
+    }),
+  };
+}
+
+function readDelta(wire: Wire, query: SdsQuery, message: Buffer): ReadAnswer {
+  const response = decoded(query, () => wire.deltaDiscoveryResponse.decode(message));
+  checkType(wire, query, response.typeUrl);
+  if (response.removedResources.includes(query.name)) {
+    throw new SdsdError('ERR_SDSD_SDS', `the server on ${query.socket} does not serve ${query.name}`, {
+      hint: 'check the name; `sdsd status` lists those that the daemon serves',
+    });
+  }
+  const [resource, ...others] = response.resources;
+  if (others.length > 0) throw unusable(query, `holds ${others.length + 1} secrets instead of one`);
+  if (resource && resource.name !== query.name) throw unusable(query, `holds ${resource.name} instead`);
+  if (resource && !resource.resource) throw unusable(query, 'holds a resource without content');
+  return {
+    secret: resource?.resource ? readSecret(wire, query, resource.resource, resource.version) : undefined,
+    ack: wire.deltaDiscoveryRequest.encode({ typeUrl: wire.SECRET_TYPE_URL, responseNonce: response.nonce }),
+  };
+}
+
+function checkType(wire: Wire, query: SdsQuery, typeUrl: string): void {
+  if (typeUrl !== wire.SECRET_TYPE_URL) throw unusable(query, `is of the type ${JSON.stringify(typeUrl)}`);
+}
+
+function readSecret(wire: Wire, query: SdsQuery, resource: Any, version: string): ReceivedSecret {
+  checkType(wire, query, resource.type_url);
+  const message: SecretMessage = decoded(query, () => wire.secretMessage.decode(resource.value));
+  const { name, tlsCertificate, validationContext } = message;
+  if (name !== query.name) throw unusable(query, `holds a secret named ${JSON.stringify(name)} instead`);
+  if (tlsCertificate) {
+    return {
+      kind: 'tls-certificate',
+      name,
+      version,
+      certificateChain: data(query, tlsCertificate.certificateChain, 'certificate chain'),
+      privateKey: data(query, tlsCertificate.privateKey, 'private key'),
+    };
+  }
+  if (validationContext) {
+    return { kind: 'validation-context', name, version, trustedCa: data(query, validationContext.trustedCa, 'roots') };
+  }
+  throw unusable(query, 'holds neither a certificate nor roots');
+}
+
+function data(query: SdsQuery, source: DataSource | null, what: string): ReceivedData {
+  if (source?.inlineBytes && source.inlineBytes.length > 0) return { bytes: source.inlineBytes };
+  if (source?.inlineString) return { bytes: Buffer.from(source.inlineString) };
+  if (source?.filename) return { file: source.filename };
+  throw unusable(query, `holds no ${what}`);
+}
+
+function decoded<T>(query: SdsQuery, decode: () => T): T {
+  try {
+    return decode();
+  } catch (error) {
+    throw unusable(query, `cannot be decoded: ${messageOf(error)}`);
+  }
+}
+
+function unusable({ socket, name }: SdsQuery, what: string): SdsdError {
+  return new SdsdError('ERR_SDSD_SDS', `asked for ${name}, the answer of the server on ${socket} ${what}`, {
+    hint: 'check with --socket that this is the socket of an SDS server',
+  });
+}
+
+function timeout({ socket, name, timeoutMs }: SdsQuery): SdsdError {
+  return new SdsdError(
+    'ERR_SDSD_TIMEOUT',
+    `the server on ${socket} did not send ${name} within ${timeoutMs / 1_000} s: it may not know the name, or not have it yet`,
+    { hint: 'look at `sdsd status`, or ask with --fetch for the reason' },
+  );
+}
+
+function grpcFailure({ socket, name }: SdsQuery, error: unknown, codes: Readonly<Record<number, string>>): SdsdError {
+  if (!isServiceError(error)) {
+    return new SdsdError('ERR_SDSD_SDS', `could not ask ${socket} for ${name}: ${messageOf(error)}`, { cause: error });
+  }
+  const code = codes[error.code] ?? String(error.code);
+  const absent = /ENOENT|ECONNREFUSED/.test(error.details);
+  return new SdsdError(
+    absent ? 'ERR_SDSD_SOCKET' : 'ERR_SDSD_SDS',
+    absent
+      ? `no SDS server answers on ${socket}: is sdsd running?`
+      : `asked for ${name}, the server on ${socket} answered ${code}: ${error.details}`,
+    { hint: absent ? 'start it with `sdsd run`, or say with --socket where it listens' : hintFor(code), cause: error },
+  );
+}
+
+function hintFor(code: string): string {
+  switch (code) {
+    case 'NOT_FOUND':
+      return 'check the name; `sdsd status` lists those that the daemon serves';
+    case 'PERMISSION_DENIED':
+      return 'ask for a name that this user may have';
+    default:
+      return 'look at `sdsd status` and at the log of the server';
+  }
+}
+
+function isServiceError(error: unknown): error is { code: number; details: string; metadata: Metadata } {
+  return (
+    error instanceof Error &&
+    'code' in error &&
+    typeof error.code === 'number' &&
+    'details' in error &&
+    typeof error.details === 'string'
+  );
+}

@@ -1,0 +1,4 @@
+export type * from './config.js';
+export { formatDuration, parseDuration } from './duration.js';
+export { type ClientConfig, type ConfigSources, type FlagValues, loadClientConfig, loadConfig } from './load.js';
+export { defaultText, type Setting, settingList, settings } from './settings.js';

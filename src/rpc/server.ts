@@ -1,0 +1,225 @@
+/**
+ * A gRPC server whose streams speak in ready bytes. grpc-js gives each stream to a server interceptor, which takes it over
+ * before a Duplex is made for it: a push costs one write, and an encoded message may go to any number of streams.
+ */
+import { createServer, type Server as NetServer, type Socket } from 'node:net';
+import {
+  Server,
+  ServerCredentials,
+  ServerInterceptingCall,
+  type ServerInterceptingCallInterface,
+  type ServerMethodDefinition,
+  status,
+} from '@grpc/grpc-js';
+import { messageOf } from '../errors.js';
+import type { Decode } from './descriptors.js';
+import { type ListenOptions, listenUnix, type UnixListener } from './unix-socket.js';
+
+export { status } from '@grpc/grpc-js';
+
+/** A status to end a call with. */
+export interface EndStatus {
+  readonly code: status;
+  readonly details: string;
+}
+
+/** A request as it came: malformed protobuf is told, not thrown. */
+export type Decoded<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly why: string };
+
+/** The server's side of one stream. */
+export interface StreamCall {
+  /** Which connection it runs on: one Envoy. */
+  readonly connectionId: string;
+  /** Writes one message; `written` is called when it has left for the client. */
+  send(message: Buffer, written: () => void): void;
+  /** Ends the stream. What was sent before arrives first. */
+  end(end: EndStatus): void;
+}
+
+export interface StreamHandler<Request> {
+  message(request: Decoded<Request>): void;
+  /** The stream is over, whoever ended it. Called once. */
+  closed(): void;
+}
+
+export type UnaryResult = { readonly message: Buffer } | { readonly error: EndStatus };
+
+export interface RpcServerOptions {
+  /** Told of a fault of ours while a call was handled; the call was ended with INTERNAL. */
+  readonly onFault: (path: string, error: unknown) => void;
+}
+
+/** The first bytes of a client in HTTP/2 (RFC 9113, section 3.4): the preface and empty SETTINGS. */
+export const HTTP2_GREETING = Buffer.concat([
+  Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
+  Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]),
+]);
+
+type AnyHandler = (call: StreamCall) => StreamHandler<unknown>;
+
+export class RpcServer {
+  readonly #server: Server;
+  readonly #injector: ReturnType<Server['createConnectionInjector']>;
+  readonly #streams = new Map<string, AnyHandler>();
+  readonly #listening: NetServer;
+  readonly #sockets = new Set<Socket>();
+  readonly #onFault: RpcServerOptions['onFault'];
+  #connections = 0;
+
+  constructor(options: RpcServerOptions) {
+    this.#onFault = options.onFault;
+    this.#server = new Server({
+      'grpc.max_concurrent_streams': 100_000,
+      'grpc.max_receive_message_length': 4 * 1024 * 1024,
+      'grpc.enable_channelz': 0,
+      interceptors: [(method, call) => this.#intercept(method, call)],
+    });
+    this.#injector = this.#server.createConnectionInjector(ServerCredentials.createInsecure());
+    this.#listening = createServer((socket) => this.#accept(socket));
+  }
+
+  /** Serves a bidirectional stream: `open` is called for each, and answers with what handles its messages. */
+  addStream<Request>(path: string, decode: Decode<Request>, open: (call: StreamCall) => StreamHandler<Request>): void {
+    this.#streams.set(path, open as AnyHandler);
+    const never = (): never => {
+      throw new Error(`${path} is handled by the interceptor`);
+    };
+    this.#server.register(path, never, identity, decoder(decode), 'bidi');
+  }
+
+  /** Serves a unary method. */
+  addUnary<Request>(
+    path: string,
+    decode: Decode<Request>,
+    handle: (request: Decoded<Request>, connectionId: string) => Promise<UnaryResult>,
+  ): void {
+    this.#server.register<Decoded<Request>, Buffer>(
+      path,
+      (call: { request: Decoded<Request>; getPeer(): string }, respond: UnaryRespond) => {
+        handle(call.request, call.getPeer()).then(
+          (result) => ('message' in result ? respond(null, result.message) : respond(result.error)),
+          (error: unknown) => {
+            this.#onFault(path, error);
+            respond(internal);
+          },
+        );
+      },
+      identity,
+      decoder(decode),
+      'unary',
+    );
+  }
+
+  /** Accepts connections on a Unix socket. Throws as `listenUnix` does. */
+  listen(options: Omit<ListenOptions, 'greeting'>): Promise<UnixListener> {
+    return listenUnix(this.#listening, { ...options, greeting: HTTP2_GREETING });
+  }
+
+  /** Open connections. */
+  get connections(): number {
+    return this.#sockets.size;
+  }
+
+  /** Lets streams that have ended be delivered, for `graceMs` at the most, then cuts every connection. */
+  async close(graceMs: number): Promise<void> {
+    this.#listening.close();
+    const closed = Promise.all([...this.#sockets].map((socket) => new Promise((done) => socket.once('close', done))));
+    this.#injector.drain(graceMs);
+    await closed;
+    this.#injector.destroy();
+    this.#server.forceShutdown();
+  }
+
+  #accept(socket: Socket): void {
+    // grpc-js reads the peer's name off the socket; a Unix socket has none, so it gets the connection's number.
+    Object.defineProperty(socket, 'remoteAddress', { value: `c${++this.#connections}`, configurable: true });
+    this.#sockets.add(socket);
+    socket.once('close', () => this.#sockets.delete(socket));
+    this.#injector.injectConnection(socket);
+  }
+
+  #intercept(
+    method: ServerMethodDefinition<unknown, unknown>,
+    call: ServerInterceptingCallInterface,
+  ): ServerInterceptingCall {
+    const open = this.#streams.get(method.path);
+    return open
+      ? new TakenOverCall(call, open, (error) => this.#onFault(method.path, error))
+      : new ServerInterceptingCall(call);
+  }
+}
+
+type UnaryRespond = (error: EndStatus | null, message?: Buffer) => void;
+
+const internal: EndStatus = { code: status.INTERNAL, details: 'internal error' };
+
+const identity = (message: Buffer): Buffer => message;
+
+/** grpc-js answers a request that cannot be decoded with INTERNAL; here the handler says what it is: INVALID_ARGUMENT. */
+function decoder<T>(decode: Decode<T>): (bytes: Buffer) => Decoded<T> {
+  return (bytes) => {
+    try {
+      return { ok: true, value: decode(bytes) };
+    } catch (error) {
+      return { ok: false, why: messageOf(error) };
+    }
+  };
+}
+
+/** A stream whose events go to our handler; the listener that grpc-js brings, with its Duplex, is never started. */
+class TakenOverCall extends ServerInterceptingCall {
+  readonly #call: ServerInterceptingCallInterface;
+  readonly #open: AnyHandler;
+  readonly #fault: (error: unknown) => void;
+
+  constructor(call: ServerInterceptingCallInterface, open: AnyHandler, fault: (error: unknown) => void) {
+    super(call);
+    this.#call = call;
+    this.#open = open;
+    this.#fault = fault;
+  }
+
+  override start(): void {
+    const call = this.#call;
+    let handler: StreamHandler<unknown> | undefined;
+    let ended = false;
+    const end = (end: EndStatus): void => {
+      if (ended) return;
+      ended = true;
+      call.sendStatus(end);
+    };
+    const guarded = (action: () => void): void => {
+      try {
+        action();
+      } catch (error) {
+        this.#fault(error);
+        end(internal);
+      }
+    };
+    call.start({
+      onReceiveMetadata: () =>
+        guarded(() => {
+          handler = this.#open({
+            connectionId: call.getPeer(),
+            send: (message, written) => {
+              if (!ended) call.sendMessage(message, () => guarded(written));
+            },
+            end,
+          });
+          call.startRead();
+        }),
+      onReceiveMessage: (message: unknown) =>
+        guarded(() => {
+          if (ended) return;
+          // Every message has passed through `decoder`.
+          handler?.message(message as Decoded<unknown>);
+          if (!ended) call.startRead();
+        }),
+      onReceiveHalfClose: () => end({ code: status.OK, details: '' }),
+      onCancel: () => {
+        ended = true;
+        guarded(() => handler?.closed());
+      },
+    });
+  }
+}

@@ -1,0 +1,237 @@
+import {
+  chmodSync,
+  closeSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  type Stats,
+  unlinkSync,
+} from 'node:fs';
+import { connect, type Server, type Socket } from 'node:net';
+import { basename, dirname } from 'node:path';
+import { errnoOf, messageOf, SdsdError } from '../errors.js';
+
+/** Longest socket path in bytes: `sun_path` less its final NUL. Longer ones are cut silently by the kernel's interface. */
+export const MAX_SOCKET_PATH_BYTES = process.platform === 'darwin' ? 103 : 107;
+
+const PROBE_TRIES = 3;
+const PROBE_TIMEOUT_MS = 1_000;
+
+export interface ListenOptions {
+  /** Absolute path of the socket. Missing directories are made. */
+  readonly path: string;
+  /** Permission bits of the socket, such as 0o660: it never exists with others. */
+  readonly mode: number;
+  /** What is sent to a socket that is already there, to see whether its server answers: the first bytes of its protocol. */
+  readonly greeting: Buffer;
+  /** Told when a socket whose server accepted but stayed mute was replaced. */
+  readonly onMute?: (path: string) => void;
+  /** Nobody has to reach it by its path, so that it may be longer than `sun_path` (on Linux). Default false. */
+  readonly anyLength?: boolean;
+}
+
+export interface UnixListener {
+  readonly path: string;
+  /** True while the path still leads to this listener. */
+  ownsPath(): boolean;
+  /** Stops accepting and removes our socket, and never another server's. Open connections go on. */
+  close(): Promise<void>;
+}
+
+/**
+ * Makes `server` listen on a Unix socket. The socket is bound under another name in the same directory, given its mode, and
+ * then linked to `path`, which fails if the path exists: of two servers that start at once, one gets it. A dead socket in
+ * the way is removed: nothing accepts, or nothing is answered in three tries of a second.
+ *
+ * Throws ERR_SDSD_SOCKET_IN_USE if a server answers there, and ERR_SDSD_SOCKET for everything else that stands in the way.
+ */
+export async function listenUnix(server: Server, options: ListenOptions): Promise<UnixListener> {
+  const { path } = options;
+  if (!options.anyLength) checkLength(path);
+  const directory = openDirectory(dirname(path));
+  try {
+    const place: Place = {
+      path,
+      target: `${directory.prefix}${basename(path)}`,
+      temporary: `${directory.prefix}.${basename(path)}.${process.pid}`,
+      aside: `${directory.prefix}.${basename(path)}.${process.pid}.dead`,
+    };
+    const { temporary } = place;
+    await bind(server, place);
+    try {
+      chmodSync(temporary, options.mode);
+      await claim(place, options);
+      const own = lstatSync(temporary);
+      unlinkSync(temporary);
+      return listener(server, path, own);
+    } catch (error) {
+      await closeServer(server);
+      throw error;
+    }
+  } finally {
+    directory.close();
+  }
+}
+
+/** Names in the socket's directory, reached through its descriptor: so they are short, however long the path is. */
+interface Place {
+  /** As the user gave it, for messages. */
+  readonly path: string;
+  readonly target: string;
+  readonly temporary: string;
+  readonly aside: string;
+}
+
+function checkLength(path: string): void {
+  const bytes = Buffer.byteLength(path);
+  if (bytes <= MAX_SOCKET_PATH_BYTES) return;
+  throw new SdsdError(
+    'ERR_SDSD_SOCKET',
+    `cannot listen on ${path}: the path has ${bytes} bytes, and a Unix socket's path may have ${MAX_SOCKET_PATH_BYTES}`,
+    { hint: 'choose a shorter path, for example below /run or /tmp, with --socket or SDS_SOCKET' },
+  );
+}
+
+function openDirectory(path: string): { prefix: string; close(): void } {
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o755 });
+    if (process.platform !== 'linux') return { prefix: `${path}/`, close: () => undefined };
+    const descriptor = openSync(path, 'r');
+    return { prefix: `/proc/self/fd/${descriptor}/`, close: () => closeSync(descriptor) };
+  } catch (error) {
+    throw unusable(path, 'the directory for the socket cannot be made or opened', error);
+  }
+}
+
+function unusable(path: string, what: string, error: unknown): SdsdError {
+  return new SdsdError('ERR_SDSD_SOCKET', `${what}: ${path}: ${messageOf(error)}`, {
+    hint: 'make a directory that this user may write to, or choose another path with --socket or SDS_SOCKET',
+    cause: error,
+  });
+}
+
+function bind(server: Server, { temporary, path }: Place): Promise<void> {
+  removeIfPresent(temporary);
+  return new Promise((resolve, reject) => {
+    const onError = (error: Error): void => reject(unusable(path, 'cannot listen on the socket', error));
+    server.once('error', onError);
+    server.listen(temporary, () => {
+      server.removeListener('error', onError);
+      resolve();
+    });
+  });
+}
+
+/** Links the socket to its path; removes what is dead there, and gives up if something lives. */
+async function claim(place: Place, options: ListenOptions): Promise<void> {
+  const { path, target, temporary } = place;
+  for (let tries = 0; tries < 10; tries++) {
+    try {
+      linkSync(temporary, target);
+      return;
+    } catch (error) {
+      if (errnoOf(error) !== 'EEXIST') throw unusable(path, 'cannot put the socket in place', error);
+    }
+    await removeDead(place, options);
+  }
+  throw new SdsdError('ERR_SDSD_SOCKET_IN_USE', `other servers keep taking ${path}`, {
+    hint: 'see with `ss -xlp` which processes listen there, and stop all but one',
+  });
+}
+
+async function removeDead({ path, target, aside }: Place, options: ListenOptions): Promise<void> {
+  const before = statIfPresent(target);
+  if (!before) return;
+  if (!before.isSocket()) {
+    const kind = before.isDirectory() ? 'a directory' : before.isSymbolicLink() ? 'a symbolic link' : 'a file';
+    throw new SdsdError('ERR_SDSD_SOCKET', `cannot listen on ${path}: ${kind} is in the way`, {
+      hint: 'remove it, or choose another path with --socket or SDS_SOCKET',
+    });
+  }
+  const answer = await probeSocket(target, options.greeting);
+  if (answer === 'answers') {
+    throw new SdsdError('ERR_SDSD_SOCKET_IN_USE', `another server answers on ${path}`, {
+      hint: 'stop it, or choose another path with --socket or SDS_SOCKET',
+    });
+  }
+  if (answer === 'mute') options.onMute?.(path);
+  // Moved aside first, and only then judged by its inode: a server that took the path in the meantime is put back.
+  try {
+    renameSync(target, aside);
+    const moved = lstatSync(aside);
+    if (moved.ino !== before.ino) linkSync(aside, target);
+    unlinkSync(aside);
+  } catch (error) {
+    const errno = errnoOf(error);
+    if (errno !== 'ENOENT' && errno !== 'EEXIST') throw unusable(path, 'cannot remove the dead socket', error);
+  }
+}
+
+/**
+ * What stands behind a socket: `refused` (nothing accepts), `mute` (accepts, and answers nothing in three tries of a
+ * second), `answers`, or `absent`.
+ */
+export async function probeSocket(path: string, greeting: Buffer): Promise<'absent' | 'refused' | 'mute' | 'answers'> {
+  for (let tries = 0; tries < PROBE_TRIES; tries++) {
+    const answer = await probeOnce(path, greeting);
+    if (answer !== 'mute') return answer;
+  }
+  return 'mute';
+}
+
+function probeOnce(path: string, greeting: Buffer): Promise<'absent' | 'refused' | 'mute' | 'answers'> {
+  return new Promise((resolve) => {
+    const socket: Socket = connect(path);
+    const finish = (answer: 'absent' | 'refused' | 'mute' | 'answers'): void => {
+      socket.destroy();
+      resolve(answer);
+    };
+    socket.setTimeout(PROBE_TIMEOUT_MS, () => finish('mute'));
+    socket.once('connect', () => socket.write(greeting));
+    socket.once('data', () => finish('answers'));
+    socket.once('error', (error) => {
+      const errno = errnoOf(error);
+      if (errno === 'ENOENT') finish('absent');
+      else if (errno === 'ECONNREFUSED') finish('refused');
+      // Not allowed to connect, or the backlog is full: somebody may live there, and it is not ours to take away.
+      else if (errno === 'EACCES' || errno === 'EAGAIN') finish('answers');
+      else finish('mute');
+    });
+    socket.once('close', () => finish('mute'));
+  });
+}
+
+function listener(server: Server, path: string, own: Stats): UnixListener {
+  const ownsPath = (): boolean => {
+    const now = statIfPresent(path);
+    return now !== undefined && now.ino === own.ino && now.dev === own.dev;
+  };
+  return {
+    path,
+    ownsPath,
+    async close() {
+      if (ownsPath()) removeIfPresent(path);
+      await closeServer(server);
+    },
+  };
+}
+
+/** Resolves when the server accepts no more; connections that are open do not delay it. */
+function closeServer(server: Server): Promise<void> {
+  server.close();
+  return Promise.resolve();
+}
+
+function statIfPresent(path: string): Stats | undefined {
+  return lstatSync(path, { throwIfNoEntry: false });
+}
+
+function removeIfPresent(path: string): void {
+  try {
+    unlinkSync(path);
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw unusable(path, 'cannot remove the socket', error);
+  }
+}

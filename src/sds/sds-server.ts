@@ -1,0 +1,166 @@
+/** The three methods of Envoy's SecretDiscoveryService, over one snapshot. */
+import type { Clock } from '../clock.js';
+import type { Logger } from '../log.js';
+import {
+  type Decoded,
+  type DiscoveryRequest,
+  deltaDiscoveryRequest,
+  discoveryRequest,
+  type EndStatus,
+  type RpcServer,
+  SECRET_TYPE_URL,
+  sdsMethod,
+  status,
+  type UnaryResult,
+} from '../rpc/index.js';
+import type { Caller, Secret, SecretResult } from '../secrets/index.js';
+import { onDeltaRequest } from './delta.js';
+import { SecretEncoder } from './encoding.js';
+import type { SecretManager } from './secret-manager.js';
+import { Snapshot } from './snapshot.js';
+import { onDiscoveryRequest } from './sotw.js';
+import { SdsStream, type StreamContext } from './stream.js';
+
+export interface SdsServerOptions {
+  readonly manager: SecretManager;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** How long, in milliseconds, a secret waits for clients to acknowledge what it requires. */
+  readonly ackTimeoutMs: number;
+}
+
+/** One stream, for a person who looks. */
+export interface StreamStatus {
+  readonly connectionId: string;
+  readonly nodeId: string;
+  readonly variant: 'sotw' | 'delta';
+  readonly names: readonly NameStatus[];
+}
+
+export interface NameStatus {
+  readonly name: string;
+  readonly sentVersion?: number;
+  readonly ackedVersion?: number;
+  /** The text of the last NACK that no ACK has followed. */
+  readonly lastNack?: string;
+}
+
+export class SdsServer {
+  readonly #snapshot: Snapshot;
+  readonly #encoder = new SecretEncoder();
+  readonly #streams = new Set<SdsStream>();
+  readonly #context: StreamContext;
+
+  constructor(options: SdsServerOptions) {
+    const { log } = options;
+    this.#snapshot = new Snapshot({
+      ...options,
+      onAckTimeout: (ref, waitingFor) =>
+        log.warn(
+          'clients did not accept new trust anchors in time; certificates that need them are sent all the same',
+          {
+            resource: ref.name,
+            version: ref.version,
+            streams: waitingFor,
+          },
+        ),
+    });
+    this.#context = {
+      snapshot: this.#snapshot,
+      encoder: this.#encoder,
+      events: {
+        rejected: (stream, names, error) =>
+          log.warn('Envoy rejected a secret; it is sent again when its content changes', {
+            node: stream.state.nodeId,
+            resource: names.join(','),
+            error,
+          }),
+        warned: (stream, message) => log.warn(message, { node: stream.state.nodeId }),
+        fault: (stream, error) => log.error('a stream failed and was ended', { node: stream.state.nodeId, error }),
+      },
+      onClosed: (stream) => this.#streams.delete(stream),
+    };
+  }
+
+  /** Adds the service's methods to a server. */
+  register(server: RpcServer): void {
+    server.addStream(sdsMethod('StreamSecrets'), discoveryRequest.decode, (call) =>
+      this.#open(new SdsStream(call, 'sotw', onDiscoveryRequest, this.#context)),
+    );
+    server.addStream(sdsMethod('DeltaSecrets'), deltaDiscoveryRequest.decode, (call) =>
+      this.#open(new SdsStream(call, 'delta', onDeltaRequest, this.#context)),
+    );
+    server.addUnary(sdsMethod('FetchSecrets'), discoveryRequest.decode, (request, connectionId) =>
+      this.#fetch(request, connectionId),
+    );
+  }
+
+  streams(): StreamStatus[] {
+    return [...this.#streams].map(toStatus);
+  }
+
+  /** Ends every stream with UNAVAILABLE, so that clients come back at once. */
+  close(): void {
+    for (const stream of [...this.#streams]) stream.end(status.UNAVAILABLE, 'sdsd is shutting down');
+    this.#snapshot.close();
+  }
+
+  #open(stream: SdsStream): SdsStream {
+    this.#streams.add(stream);
+    return stream;
+  }
+
+  async #fetch(request: Decoded<DiscoveryRequest>, connectionId: string): Promise<UnaryResult> {
+    if (!request.ok) return refuse(status.INVALID_ARGUMENT, `malformed request: ${request.why}`);
+    const { typeUrl, resourceNames, node } = request.value;
+    if (typeUrl !== '' && typeUrl !== SECRET_TYPE_URL) {
+      return refuse(status.INVALID_ARGUMENT, `only ${SECRET_TYPE_URL} is served here`);
+    }
+    if (!node?.id) return refuse(status.INVALID_ARGUMENT, 'missing node information');
+    if (resourceNames.length === 0) return refuse(status.INVALID_ARGUMENT, 'the request names no resource');
+    const caller: Caller = { connectionId, nodeId: node.id };
+    const names = [...new Set(resourceNames)];
+    const results = await Promise.all(names.map((name) => this.#snapshot.fetch(name, caller)));
+    const secrets: Secret[] = [];
+    for (const [index, result] of results.entries()) {
+      if (result.kind !== 'secret') return { error: fetchError(names[index] ?? '', result) };
+      secrets.push(result.secret);
+    }
+    const newest = secrets.reduce((max, secret) => Math.max(max, secret.version), 0);
+    return { message: this.#encoder.response('sotw', secrets, [], String(newest)) };
+  }
+}
+
+function refuse(code: status, details: string): UnaryResult {
+  return { error: { code, details } };
+}
+
+function fetchError(name: string, result: Exclude<SecretResult, { kind: 'secret' }>): EndStatus {
+  const resource = `secret ${JSON.stringify(name.slice(0, 300))}`;
+  switch (result.kind) {
+    case 'pending':
+      return { code: status.UNAVAILABLE, details: `${resource} is not there yet: ${result.why}` };
+    case 'gone':
+      return { code: status.NOT_FOUND, details: `${resource} was taken away` };
+    case 'denied':
+      return {
+        code: result.reason === 'forbidden' ? status.PERMISSION_DENIED : status.NOT_FOUND,
+        details: `${resource} is not served: ${result.why}`,
+      };
+  }
+}
+
+function toStatus(stream: SdsStream): StreamStatus {
+  const { nodeId, variant, watches } = stream.state;
+  return {
+    connectionId: stream.connectionId,
+    nodeId: nodeId ?? '',
+    variant,
+    names: [...watches].map(([name, { sent, holds, rejected }]) => ({
+      name,
+      ...(typeof sent === 'number' && { sentVersion: sent }),
+      ...(holds !== undefined && { ackedVersion: holds }),
+      ...(rejected && { lastNack: rejected.error }),
+    })),
+  };
+}

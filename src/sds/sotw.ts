@@ -1,0 +1,71 @@
+/**
+ * State of the world: each request names everything that the stream wants.
+ * https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#ack-nack-and-resource-type-instance-version
+ */
+import { type DiscoveryRequest, SECRET_TYPE_URL } from '../rpc/index.js';
+import { Draft, faultOf, plainNames, type RequestHead, type Step, type StreamState } from './stream-state.js';
+
+export function onDiscoveryRequest(state: StreamState, request: DiscoveryRequest): Step {
+  const head: RequestHead = {
+    nodeId: request.node?.id,
+    typeUrl: request.typeUrl,
+    responseNonce: request.responseNonce,
+    error: request.errorDetail?.message,
+  };
+  const draft = new Draft(state);
+  const fault = faultOf(state, head, SECRET_TYPE_URL);
+  if (fault !== undefined) {
+    draft.actions.push({ kind: 'refuse', why: fault });
+    return draft.step();
+  }
+  const names = plainNames(draft, request.resourceNames);
+  if (state.nodeId === undefined) {
+    draft.set({ nodeId: head.nodeId });
+    // Nonce and error belong to an earlier stream; the version tells what the client still holds of it.
+    demandAll(draft, names, versionNumber(request.versionInfo));
+    return draft.step();
+  }
+  if (head.responseNonce !== '') draft.answer(head.responseNonce, head.error);
+  if (names.size === 0) {
+    for (const name of state.watches.keys()) draft.forget(name);
+  } else if (state.watches.size === 0) {
+    demandAll(draft, names, undefined);
+  } else if (head.responseNonce === '') {
+    restate(draft, names, head.error === undefined);
+    if (head.error !== undefined) rejectAll(draft, head.error);
+  } else if (head.responseNonce === state.nonce) {
+    restate(draft, names, false);
+  }
+  // Any other nonce answers a response that a later one has overtaken: its names are out of date.
+  return draft.step();
+}
+
+function demandAll(draft: Draft, names: Iterable<string>, holds: number | undefined): void {
+  for (const name of names) {
+    draft.demand(name);
+    if (holds !== undefined) draft.update(name, { holds });
+  }
+}
+
+/** Replaces the names: gone ones are forgotten, new ones answered, and those that stay only if `again`. */
+function restate(draft: Draft, names: ReadonlySet<string>, again: boolean): void {
+  for (const name of [...draft.state.watches.keys()]) if (!names.has(name)) draft.forget(name);
+  for (const name of names) if (again || !draft.watch(name)) draft.demand(name);
+}
+
+/** A NACK that names no response is about whatever this stream was sent. */
+function rejectAll(draft: Draft, error: string): void {
+  const names: string[] = [];
+  for (const [name, { sent }] of draft.state.watches) {
+    if (typeof sent !== 'number') continue;
+    draft.update(name, { rejected: { version: sent, error } });
+    names.push(name);
+  }
+  draft.actions.push({ kind: 'rejected', names, error });
+}
+
+/** The number in one of our own versions, or undefined for another server's. */
+export function versionNumber(version: string): number | undefined {
+  const match = /^(\d{1,16})(?:\.\d+)?$/.exec(version);
+  return match ? Number(match[1]) : undefined;
+}

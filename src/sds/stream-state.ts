@@ -1,0 +1,261 @@
+/**
+ * What one stream knows, and how events change it: the part that state of the world (`sotw.ts`) and delta (`delta.ts`)
+ * share. Everything here is pure: `(state, event) → (state, actions)`. The driver (`stream.ts`) carries the actions out.
+ *
+ * A request changes what is wanted; a flush decides what is sent, from what the snapshot offers at that moment. So a stream
+ * whose client reads slowly is flushed later, and only the newest secret of each name is ever sent.
+ */
+
+/** What the snapshot has for a name at this moment. `held`: a version exists, and must not be sent yet. */
+export type Offer =
+  | { readonly kind: 'secret'; readonly version: number }
+  | { readonly kind: 'pending' }
+  | { readonly kind: 'denied' }
+  | { readonly kind: 'gone' };
+
+export type Lookup = (name: string) => Offer;
+
+/** What this stream knows of one name that it subscribes to. */
+export interface Watch {
+  /** Last told to the client: a version, or that there is no such resource. Undefined: nothing yet. */
+  readonly sent: number | 'absent' | undefined;
+  /** The version that the client holds: the last one it accepted, here or (by its own word) on an earlier stream. */
+  readonly holds: number | undefined;
+  /** The last version that the client refused, and why; cleared by the next ACK. */
+  readonly rejected: { readonly version: number | undefined; readonly error: string } | undefined;
+  /** The protocol demands an answer, even if it repeats what was sent. */
+  readonly owed: boolean;
+}
+
+/** A response without ACK or NACK so far. */
+export interface Unanswered {
+  readonly nonce: string;
+  readonly versions: readonly (readonly [name: string, version: number])[];
+}
+
+export interface StreamState {
+  readonly variant: 'sotw' | 'delta';
+  /** Undefined until the first request. */
+  readonly nodeId: string | undefined;
+  readonly watches: ReadonlyMap<string, Watch>;
+  /** Names that may have something to send. */
+  readonly dirty: ReadonlySet<string>;
+  /** Nonce of the latest response; '' before the first. */
+  readonly nonce: string;
+  /** Highest version sent so far, and how often a response repeated it or an older one. */
+  readonly highest: number;
+  readonly repeats: number;
+  /** Oldest first, at most {@link MAX_UNANSWERED}. */
+  readonly unanswered: readonly Unanswered[];
+}
+
+export type Action =
+  | { readonly kind: 'subscribe'; readonly name: string }
+  | { readonly kind: 'unsubscribe'; readonly name: string }
+  | {
+      readonly kind: 'respond';
+      readonly names: readonly string[];
+      readonly removed: readonly string[];
+      /** Also the response's version. */
+      readonly nonce: string;
+    }
+  | { readonly kind: 'acknowledged'; readonly names: readonly string[] }
+  | { readonly kind: 'rejected'; readonly names: readonly string[]; readonly error: string }
+  | { readonly kind: 'warn'; readonly message: string }
+  /** The request itself is wrong: the stream ends with INVALID_ARGUMENT. */
+  | { readonly kind: 'refuse'; readonly why: string };
+
+export interface Step {
+  readonly state: StreamState;
+  readonly actions: readonly Action[];
+}
+
+/** A client that never answers is remembered for this many responses; the answer to an older one is ignored. */
+const MAX_UNANSWERED = 100;
+
+const NEW_WATCH: Watch = { sent: undefined, holds: undefined, rejected: undefined, owed: true };
+
+export function initialState(variant: 'sotw' | 'delta'): StreamState {
+  return {
+    variant,
+    nodeId: undefined,
+    watches: new Map(),
+    dirty: new Set(),
+    nonce: '',
+    highest: 0,
+    repeats: 0,
+    unanswered: [],
+  };
+}
+
+/** What every request carries, in either variant. */
+export interface RequestHead {
+  readonly nodeId: string | undefined;
+  readonly typeUrl: string;
+  readonly responseNonce: string;
+  readonly error: string | undefined;
+}
+
+/** Why a request ends its stream, or undefined. Envoy names its node in the first request, and need not repeat it. */
+export function faultOf(state: StreamState, head: RequestHead, secretTypeUrl: string): string | undefined {
+  if (head.typeUrl !== '' && head.typeUrl !== secretTypeUrl) {
+    return `type URL ${JSON.stringify(head.typeUrl.slice(0, 200))} is not served here; this is ${secretTypeUrl}`;
+  }
+  if (state.nodeId === undefined && !head.nodeId) return 'missing node information';
+  return undefined;
+}
+
+/** A working copy for one step. */
+export class Draft {
+  #state: StreamState;
+  #watches: Map<string, Watch> | undefined;
+  #dirty: Set<string> | undefined;
+  readonly actions: Action[] = [];
+
+  constructor(state: StreamState) {
+    this.#state = state;
+  }
+
+  get state(): StreamState {
+    return this.#state;
+  }
+
+  set(change: Partial<StreamState>): void {
+    this.#state = { ...this.#state, ...change };
+  }
+
+  watch(name: string): Watch | undefined {
+    return this.#state.watches.get(name);
+  }
+
+  update(name: string, change: Partial<Watch>): void {
+    if (!this.#watches) {
+      this.#watches = new Map(this.#state.watches);
+      this.set({ watches: this.#watches });
+    }
+    this.#watches.set(name, { ...(this.watch(name) ?? NEW_WATCH), ...change });
+  }
+
+  /** Subscribes to a name, or demands the answer to one again. */
+  demand(name: string): void {
+    if (!this.watch(name)) this.actions.push({ kind: 'subscribe', name });
+    this.update(name, { owed: true });
+    this.markDirty(name);
+  }
+
+  forget(name: string): void {
+    if (!this.watch(name)) return;
+    this.#watches ??= new Map(this.#state.watches);
+    this.#watches.delete(name);
+    this.set({ watches: this.#watches });
+    this.clearDirty(name);
+    this.actions.push({ kind: 'unsubscribe', name });
+  }
+
+  markDirty(name: string): void {
+    if (this.#state.dirty.has(name)) return;
+    this.#ownDirty().add(name);
+  }
+
+  clearDirty(name: string): void {
+    if (!this.#state.dirty.has(name)) return;
+    this.#ownDirty().delete(name);
+  }
+
+  /** Books the ACK or NACK of the response with this nonce; false if no such response waits for one. */
+  answer(nonce: string, error: string | undefined): boolean {
+    const entry = this.#state.unanswered.find((response) => response.nonce === nonce);
+    if (!entry) return false;
+    this.set({ unanswered: this.#state.unanswered.filter((response) => response !== entry) });
+    const names: string[] = [];
+    for (const [name, version] of entry.versions) {
+      if (!this.watch(name)) continue;
+      names.push(name);
+      this.update(
+        name,
+        error === undefined ? { holds: version, rejected: undefined } : { rejected: { version, error } },
+      );
+    }
+    this.actions.push(error === undefined ? { kind: 'acknowledged', names } : { kind: 'rejected', names, error });
+    return true;
+  }
+
+  step(): Step {
+    return { state: this.#state, actions: this.actions };
+  }
+
+  #ownDirty(): Set<string> {
+    if (!this.#dirty) {
+      this.#dirty = new Set(this.#state.dirty);
+      this.set({ dirty: this.#dirty });
+    }
+    return this.#dirty;
+  }
+}
+
+/** The names of a request, each once. `*` asks for everything, which no secret server gives. */
+export function plainNames(draft: Draft, names: readonly string[]): ReadonlySet<string> {
+  const plain = new Set(names);
+  if (plain.delete('*')) draft.actions.push({ kind: 'warn', message: 'the wildcard name * is ignored: ask by name' });
+  return plain;
+}
+
+/** The snapshot has something new for a name. */
+export function changed(state: StreamState, name: string): Step {
+  const draft = new Draft(state);
+  if (draft.watch(name)) draft.markDirty(name);
+  return draft.step();
+}
+
+/**
+ * Sends what differs from what this stream was last sent, or is owed, in one response. Called when the client can take
+ * one. A name that is `pending` stays owed until there is something.
+ */
+export function flush(state: StreamState, lookup: Lookup): Step {
+  if (state.dirty.size === 0) return { state, actions: [] };
+  const draft = new Draft(state);
+  const versions: [string, number][] = [];
+  const removed: string[] = [];
+  for (const name of state.dirty) {
+    draft.clearDirty(name);
+    const watch = draft.watch(name);
+    if (!watch) continue;
+    const offer = lookup(name);
+    if (offer.kind === 'secret') {
+      if (watch.owed || watch.sent !== offer.version) versions.push([name, offer.version]);
+    } else if (state.variant === 'delta' && isRemoval(offer, watch)) {
+      removed.push(name);
+    } else if (offer.kind !== 'pending') {
+      draft.update(name, { owed: false });
+    }
+  }
+  if (versions.length > 0 || removed.length > 0) respond(draft, versions, removed);
+  return draft.step();
+}
+
+/** A removal is told to a client that asks, or that holds what is gone; never twice. */
+function isRemoval(offer: Offer, watch: Watch): boolean {
+  if (offer.kind !== 'denied' && offer.kind !== 'gone') return false;
+  return watch.owed || typeof watch.sent === 'number';
+}
+
+/**
+ * Versions grow over the whole process, so the version of a secret that is newer than all that this stream has seen serves
+ * as nonce too, and one encoded response serves every stream. What repeats or mixes gets a fraction: still greater than all
+ * before, and unique on this stream.
+ */
+function respond(draft: Draft, versions: readonly (readonly [string, number])[], removed: readonly string[]): void {
+  const { highest, repeats, unanswered } = draft.state;
+  const newest = versions.reduce((max, [, version]) => Math.max(max, version), highest);
+  const shared = versions.length === 1 && removed.length === 0 && newest > highest;
+  const nonce = shared ? `${newest}` : `${newest}.${String(repeats + 1).padStart(6, '0')}`;
+  for (const [name, version] of versions) draft.update(name, { sent: version, owed: false });
+  for (const name of removed) draft.update(name, { sent: 'absent', holds: undefined, owed: false });
+  draft.set({
+    nonce,
+    highest: newest,
+    repeats: shared ? repeats : repeats + 1,
+    unanswered: [...unanswered, { nonce, versions }].slice(-MAX_UNANSWERED),
+  });
+  draft.actions.push({ kind: 'respond', names: versions.map(([name]) => name), removed, nonce });
+}

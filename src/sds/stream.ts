@@ -1,0 +1,164 @@
+/** Drives one stream: feeds the state machine, carries its actions out, and writes one response at a time. */
+import { type Decoded, type StreamCall, type StreamHandler, status } from '../rpc/index.js';
+import type { Caller, Secret } from '../secrets/index.js';
+import type { SecretEncoder } from './encoding.js';
+import type { Interest, Snapshot, Subscriber } from './snapshot.js';
+import { type Action, changed, flush, initialState, type Offer, type Step, type StreamState } from './stream-state.js';
+
+/** What happens on streams, for logs and metrics. Texts come from clients: they are data. */
+export interface StreamEvents {
+  rejected(stream: SdsStream, names: readonly string[], error: string): void;
+  warned(stream: SdsStream, message: string): void;
+  /** A fault of ours, which ended the stream. */
+  fault(stream: SdsStream, error: unknown): void;
+}
+
+export interface StreamContext {
+  readonly snapshot: Snapshot;
+  readonly encoder: SecretEncoder;
+  readonly events: StreamEvents;
+  /** Called once, when the stream is over. */
+  readonly onClosed: (stream: SdsStream) => void;
+}
+
+export class SdsStream implements StreamHandler<unknown>, Subscriber {
+  readonly #call: StreamCall;
+  readonly #context: StreamContext;
+  readonly #onRequest: (state: StreamState, request: never) => Step;
+  readonly #interests = new Map<string, Interest>();
+  #state: StreamState;
+  /** A response is on its way to the client; the next one waits for it. */
+  #writing = false;
+  /** A request is being worked on: its answer is flushed once, at its end. */
+  #busy = false;
+  #over = false;
+
+  constructor(
+    call: StreamCall,
+    variant: 'sotw' | 'delta',
+    onRequest: (state: StreamState, request: never) => Step,
+    context: StreamContext,
+  ) {
+    this.#call = call;
+    this.#onRequest = onRequest;
+    this.#context = context;
+    this.#state = initialState(variant);
+  }
+
+  get connectionId(): string {
+    return this.#call.connectionId;
+  }
+
+  get state(): StreamState {
+    return this.#state;
+  }
+
+  message(request: Decoded<unknown>): void {
+    if (this.#over) return;
+    if (!request.ok) {
+      this.end(status.INVALID_ARGUMENT, `malformed request: ${request.why}`);
+      return;
+    }
+    this.#busy = true;
+    // The codec of this method has decoded the request that its state machine takes.
+    this.#apply(this.#onRequest(this.#state, request.value as never));
+    this.#busy = false;
+    this.#flush();
+  }
+
+  changed(name: string): void {
+    if (this.#over) return;
+    try {
+      this.#apply(changed(this.#state, name));
+      this.#flush();
+    } catch (error) {
+      // It came from a renewal, which must not fail, nor the other streams, because this one does.
+      this.#context.events.fault(this, error);
+      this.end(status.INTERNAL, 'internal error');
+    }
+  }
+
+  holds(name: string): number | undefined {
+    const watch = this.#state.watches.get(name);
+    if (!watch) return undefined;
+    // Sent and not yet accepted: the client may still use what it had before, which is older than anything.
+    return watch.holds ?? (watch.sent === undefined ? undefined : 0);
+  }
+
+  /** Ends the stream. Used for a wrong request and at shutdown, never for a secret that cannot be had. */
+  end(code: status, details: string): void {
+    this.#call.end({ code, details });
+    this.closed();
+  }
+
+  closed(): void {
+    if (this.#over) return;
+    this.#over = true;
+    for (const interest of this.#interests.values()) interest.close();
+    this.#interests.clear();
+    this.#context.onClosed(this);
+  }
+
+  #flush(): void {
+    if (this.#writing || this.#busy || this.#over) return;
+    this.#apply(flush(this.#state, (name) => this.#offer(name)));
+  }
+
+  #apply(step: Step): void {
+    this.#state = step.state;
+    for (const action of step.actions) this.#carryOut(action);
+  }
+
+  #carryOut(action: Action): void {
+    if (this.#over) return;
+    switch (action.kind) {
+      case 'subscribe':
+        this.#interests.set(action.name, this.#context.snapshot.subscribe(action.name, this.#caller(), this));
+        return;
+      case 'unsubscribe':
+        this.#interests.get(action.name)?.close();
+        this.#interests.delete(action.name);
+        return;
+      case 'respond':
+        this.#respond(action.names, action.removed, action.nonce);
+        return;
+      case 'acknowledged':
+        for (const name of action.names) this.#context.snapshot.acknowledged(name, this);
+        return;
+      case 'rejected':
+        this.#context.events.rejected(this, action.names, action.error);
+        return;
+      case 'warn':
+        this.#context.events.warned(this, action.message);
+        return;
+      case 'refuse':
+        this.end(status.INVALID_ARGUMENT, action.why);
+        return;
+    }
+  }
+
+  #respond(names: readonly string[], removed: readonly string[], nonce: string): void {
+    const secrets = names.map((name) => this.#secret(name)).filter((secret) => secret !== undefined);
+    const message = this.#context.encoder.response(this.#state.variant, secrets, removed, nonce);
+    this.#writing = true;
+    this.#call.send(message, () => {
+      this.#writing = false;
+      this.#flush();
+    });
+  }
+
+  #caller(): Caller {
+    return { connectionId: this.connectionId, nodeId: this.#state.nodeId ?? '' };
+  }
+
+  #offer(name: string): Offer {
+    const result = this.#interests.get(name)?.current();
+    if (!result) return { kind: 'pending' };
+    return result.kind === 'secret' ? { kind: 'secret', version: result.secret.version } : { kind: result.kind };
+  }
+
+  #secret(name: string): Secret | undefined {
+    const result = this.#interests.get(name)?.current();
+    return result?.kind === 'secret' ? result.secret : undefined;
+  }
+}

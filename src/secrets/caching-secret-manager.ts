@@ -1,0 +1,269 @@
+/**
+ * The secret manager: which names there are, who holds a lease on them, and the certificates and trust anchors behind them.
+ * Names with a lease live in a Map; those without one in an LRU cache, where they go on being renewed until they are pushed
+ * out. Nothing here knows how clients are reached.
+ */
+import { LRUCache } from 'lru-cache';
+import pLimit from 'p-limit';
+import type { Clock } from '../clock.js';
+import { SdsdError } from '../errors.js';
+import type { Logger } from '../log.js';
+import type { Certificate } from '../pki/index.js';
+import type { IdentitySource } from './identity-source.js';
+import type { RenewalOptions, RenewalState } from './renewal.js';
+import { parseResourceName } from './resource-name.js';
+import type { Caller, SecretResult, Subscription, TlsCertificateSecret, ValidationContextSecret } from './secret.js';
+import { TrustBundleSecret } from './trust-bundle-secret.js';
+import type { TrustBundleStore } from './trust-bundle-store.js';
+import { versionCounter } from './versions.js';
+import { type WorkloadContext, WorkloadSecret } from './workload-secret.js';
+
+const MAX_CONCURRENT_ATTEMPTS = 8;
+const MAX_UNKNOWN_NAMES = 1_000;
+
+export interface SecretManagerOptions {
+  readonly source: IdentitySource;
+  readonly store: TrustBundleStore;
+  /** Which SPIFFE ID stands behind each name. */
+  readonly identities: ReadonlyMap<string, string>;
+  readonly renewal: RenewalOptions;
+  /** Lifetime that is asked for, in milliseconds. */
+  readonly ttl: number;
+  /** Deadline of one attempt to get a certificate, in milliseconds. Default 10 s. */
+  readonly attemptTimeoutMs?: number;
+  /** How many names without a lease are kept renewed. Default 10,000. */
+  readonly maxIdleNames?: number;
+  readonly clock: Clock;
+  /** Uniform in [0, 1). Default `Math.random`, which is good enough for spreading renewals. */
+  readonly random?: () => number;
+  readonly log: Logger;
+}
+
+type Listener = (result: SecretResult) => void;
+
+interface Entry {
+  readonly workload: WorkloadSecret | undefined;
+  readonly listeners: Set<Listener>;
+}
+
+export interface WorkloadStatus {
+  readonly name: string;
+  readonly identity: string;
+  readonly state: RenewalState;
+  readonly secret: TlsCertificateSecret | undefined;
+  readonly subscribers: number;
+}
+
+export class CachingSecretManager {
+  readonly #options: SecretManagerOptions;
+  readonly #workloads: WorkloadContext;
+  readonly #leased = new Map<string, Entry>();
+  readonly #idle: LRUCache<string, Entry>;
+  readonly #unknown = new LRUCache<string, { count: number }>({ max: MAX_UNKNOWN_NAMES });
+  readonly #bundle: TrustBundleSecret;
+  readonly #bundleListeners = new Set<Listener>();
+  #closed = false;
+
+  constructor(options: SecretManagerOptions) {
+    this.#options = options;
+    const { clock, source, log } = options;
+    const nextVersion = versionCounter(clock);
+    this.#bundle = new TrustBundleSecret({
+      clock,
+      source: source.description,
+      longestTtl: options.ttl,
+      store: options.store,
+      nextVersion,
+      onResult: (_, result) => notify(this.#bundleListeners, result),
+      onStoreError: (error) => log.error('cannot store the trust anchors', { error }),
+    });
+    this.#workloads = {
+      source,
+      clock,
+      random: options.random ?? Math.random,
+      renewal: options.renewal,
+      attemptTimeoutMs: options.attemptTimeoutMs ?? 10_000,
+      nextVersion,
+      limit: pLimit(MAX_CONCURRENT_ATTEMPTS),
+      admit: (issued, notAfter) => {
+        this.#bundle.declare(issued.roots);
+        return this.#bundle.granted(issued.roots, notAfter);
+      },
+      onResult: (name, result) => notify(this.#find(name)?.listeners ?? [], result),
+      onReport: (name, change, state) => this.#report(name, change, state),
+    };
+    this.#idle = new LRUCache({
+      max: options.maxIdleNames ?? 10_000,
+      dispose: ({ workload }, _name, reason) => {
+        if (reason === 'evict') workload?.close();
+      },
+    });
+  }
+
+  /** Takes up what was stored, and asks for a certificate for every configured name. Does not wait for them. */
+  async start(): Promise<void> {
+    await this.#bundle.load();
+    for (const name of this.#options.identities.keys()) this.#entry(name);
+  }
+
+  async generateSecret(resourceName: string, caller: Caller): Promise<SecretResult> {
+    const parsed = parseResourceName(resourceName, this.#options.identities);
+    if (parsed.kind === 'unknown') return this.#deny(resourceName, parsed.why, caller);
+    if (parsed.kind === 'roots') {
+      // The roots come with the first certificate; whoever asks before that waits for it.
+      if (!this.#bundle.secret) await this.#anyWorkload()?.settled();
+      return this.#bundle.result();
+    }
+    const { workload } = this.#entry(resourceName);
+    if (workload?.result().kind !== 'secret') await workload?.settled();
+    return workload?.result() ?? { kind: 'gone' };
+  }
+
+  subscribe(resourceName: string, caller: Caller, onResult: Listener): Subscription {
+    const parsed = parseResourceName(resourceName, this.#options.identities);
+    if (parsed.kind === 'unknown') {
+      onResult(this.#deny(resourceName, parsed.why, caller));
+      return { close: () => undefined };
+    }
+    // Each lease is its own function: one caller may hold two leases with the same one.
+    const listener: Listener = (result) => onResult(result);
+    if (parsed.kind === 'roots') {
+      this.#bundleListeners.add(listener);
+      onResult(this.#bundle.result());
+      return { close: () => this.#bundleListeners.delete(listener) };
+    }
+    const entry = this.#lease(resourceName);
+    entry.listeners.add(listener);
+    onResult(entry.workload?.result() ?? { kind: 'gone' });
+    return { close: () => this.#release(resourceName, entry, listener) };
+  }
+
+  /** The CA now stands for exactly these roots: clients get them before the certificates that need them. */
+  declareRoots(roots: readonly Certificate[]): void {
+    this.#bundle.declare(roots);
+  }
+
+  /** A certificate was granted outside of this manager, so its roots are needed until then. */
+  noteGranted(roots: readonly Certificate[], notAfter: number): void {
+    this.#bundle.granted(roots, notAfter);
+  }
+
+  /** Gets a new certificate now for one name, or for all. Rejects if that fails; current certificates are then kept. */
+  async rotate(name?: string): Promise<TlsCertificateSecret[]> {
+    if (name !== undefined && !this.#options.identities.has(name)) {
+      throw new SdsdError('ERR_SDSD_RESOURCE_NAME', `there is no certificate named ${JSON.stringify(name)} to rotate`, {
+        hint: `the names are ${[...this.#options.identities.keys()].slice(0, 20).join(', ')}`,
+      });
+    }
+    const names = name === undefined ? [...this.#options.identities.keys()] : [name];
+    return Promise.all(names.flatMap((each) => this.#entry(each).workload?.rotate() ?? []));
+  }
+
+  get roots(): readonly Certificate[] {
+    return this.#bundle.roots;
+  }
+
+  get bundle(): { readonly secret: ValidationContextSecret | undefined; readonly subscribers: number } {
+    return { secret: this.#bundle.secret, subscribers: this.#bundleListeners.size };
+  }
+
+  workloads(): WorkloadStatus[] {
+    return [...this.#leased.values(), ...this.#idle.values()].flatMap(({ workload, listeners }) =>
+      workload
+        ? [
+            {
+              name: workload.name,
+              identity: workload.identity,
+              state: workload.state,
+              secret: workload.secret,
+              subscribers: listeners.size,
+            },
+          ]
+        : [],
+    );
+  }
+
+  /** Names that were asked for and are not served, the latest first, with how often. */
+  unknownNames(): { readonly name: string; readonly count: number }[] {
+    return [...this.#unknown.entries()].map(([name, { count }]) => ({ name, count }));
+  }
+
+  /** Ends all renewal. Resolves when everything is stored. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    for (const { workload } of [...this.#leased.values(), ...this.#idle.values()]) workload?.close();
+    this.#leased.clear();
+    this.#idle.clear();
+    await this.#bundle.close();
+  }
+
+  #find(name: string): Entry | undefined {
+    return this.#leased.get(name) ?? this.#idle.get(name);
+  }
+
+  /** The entry of a configured name; makes it, and asks for its certificate, if it is not kept. */
+  #entry(name: string): Entry {
+    const existing = this.#find(name);
+    if (existing) return existing;
+    const identity = this.#options.identities.get(name);
+    const workload =
+      identity === undefined || this.#closed ? undefined : new WorkloadSecret(name, identity, this.#workloads);
+    const entry: Entry = { workload, listeners: new Set() };
+    this.#idle.set(name, entry);
+    workload?.start();
+    return entry;
+  }
+
+  #lease(name: string): Entry {
+    const entry = this.#entry(name);
+    if (!this.#leased.has(name)) {
+      this.#idle.delete(name);
+      this.#leased.set(name, entry);
+    }
+    return entry;
+  }
+
+  #release(name: string, entry: Entry, listener: Listener): void {
+    if (!entry.listeners.delete(listener) || entry.listeners.size > 0 || this.#closed) return;
+    this.#leased.delete(name);
+    this.#idle.set(name, entry);
+  }
+
+  #anyWorkload(): WorkloadSecret | undefined {
+    for (const { workload } of [...this.#leased.values(), ...this.#idle.values()]) if (workload) return workload;
+    return undefined;
+  }
+
+  #deny(name: string, why: string, caller: Caller): SecretResult {
+    const known = this.#unknown.get(name);
+    this.#unknown.set(name, { count: (known?.count ?? 0) + 1 });
+    if (!known)
+      this.#options.log.warn('a name was asked for that is not served', { resource: name, why, node: caller.nodeId });
+    return { kind: 'denied', reason: 'unknown', why };
+  }
+
+  #report(name: string, change: 'failing' | 'recovered' | 'expired', state: RenewalState): void {
+    const { log, source } = this.#options;
+    const fields = { resource: name, source: source.description, ...(state.lastError && { why: state.lastError }) };
+    switch (change) {
+      case 'failing':
+        log.warn(
+          state.kind === 'available'
+            ? 'a certificate cannot be renewed; the current one is kept, and renewal is tried again until it succeeds'
+            : 'a certificate cannot be had; it is tried again until it succeeds',
+          fields,
+        );
+        return;
+      case 'recovered':
+        log.info('certificates are issued again', fields);
+        return;
+      case 'expired':
+        log.error('a certificate has expired and is no longer given to new clients', fields);
+        return;
+    }
+  }
+}
+
+function notify(listeners: Iterable<Listener>, result: SecretResult): void {
+  for (const listener of [...listeners]) listener(result);
+}

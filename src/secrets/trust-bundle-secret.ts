@@ -1,0 +1,156 @@
+/** The resource ROOTCA: carries out what `trust-bundle.ts` decides, and stores it. */
+import type { Clock, Timer } from '../clock.js';
+import { type Certificate, joinPem } from '../pki/index.js';
+import { ROOTS_NAME } from './resource-name.js';
+import type { SecretRef, SecretResult, ValidationContextSecret } from './secret.js';
+import {
+  type BundleEvent,
+  type BundleState,
+  bundleRoots,
+  changeBundle,
+  emptyBundle,
+  nextShrink,
+} from './trust-bundle.js';
+import type { TrustBundleStore } from './trust-bundle-store.js';
+
+/** What is stored as the end of an anchor's need is later by this fraction of the time left: one write serves many renewals. */
+const STORE_AHEAD = 0.25;
+
+export interface TrustBundleContext {
+  readonly clock: Clock;
+  readonly source: string;
+  /** The longest lifetime, in milliseconds, that a certificate under a root may have. */
+  readonly longestTtl: number;
+  readonly store: TrustBundleStore;
+  readonly nextVersion: () => number;
+  readonly onResult: (name: string, result: SecretResult) => void;
+  readonly onStoreError: (error: unknown) => void;
+}
+
+export class TrustBundleSecret {
+  readonly #context: TrustBundleContext;
+  #state: BundleState = emptyBundle;
+  #secret: ValidationContextSecret | undefined;
+  /** The version of the bundle in which a root first stood, for roots that came later than others. */
+  readonly #introduced = new Map<string, SecretRef>();
+  #stored: BundleState = emptyBundle;
+  #saving: Promise<void> = Promise.resolve();
+  #timer: Timer | undefined;
+
+  constructor(context: TrustBundleContext) {
+    this.#context = context;
+  }
+
+  /** Takes up what was stored. Call once, before anything else. */
+  async load(): Promise<void> {
+    this.#stored = await this.#context.store.load();
+    this.#state = changeBundle(this.#stored, { kind: 'tick', now: this.#context.clock.now() });
+    this.#publish();
+  }
+
+  get secret(): ValidationContextSecret | undefined {
+    return this.#secret;
+  }
+
+  get roots(): readonly Certificate[] {
+    return bundleRoots(this.#state);
+  }
+
+  result(): SecretResult {
+    return this.#secret ? { kind: 'secret', secret: this.#secret } : { kind: 'pending', why: 'no trust anchors yet' };
+  }
+
+  /** The CA now stands for exactly these roots. */
+  declare(roots: readonly Certificate[]): void {
+    const { clock, longestTtl } = this.#context;
+    this.#change({ kind: 'declared', roots, now: clock.now(), longestTtl });
+  }
+
+  /**
+   * A certificate was granted under these roots, valid until `notAfter`. Returns the bundle that a client needs before it
+   * can verify such a certificate, or undefined if every bundle will do.
+   */
+  granted(roots: readonly Certificate[], notAfter: number): SecretRef | undefined {
+    this.#change({ kind: 'granted', roots, notAfter });
+    let needed: SecretRef | undefined;
+    for (const { fingerprint } of roots) {
+      const ref = this.#introduced.get(fingerprint);
+      if (ref && (!needed || ref.version > needed.version)) needed = ref;
+    }
+    return needed;
+  }
+
+  /** Resolves when everything is stored. */
+  async close(): Promise<void> {
+    this.#timer?.cancel();
+    await this.#saving;
+  }
+
+  #change(event: BundleEvent): void {
+    const before = this.#state;
+    this.#state = changeBundle(before, event);
+    if (this.#state === before) return;
+    if (!sameAnchors(before, this.#state)) this.#publish();
+    this.#schedule();
+    this.#save();
+  }
+
+  #publish(): void {
+    const roots = bundleRoots(this.#state);
+    if (roots.length === 0) return;
+    const previous = this.#secret;
+    const version = this.#context.nextVersion();
+    const secret: ValidationContextSecret = {
+      kind: 'validation-context',
+      name: ROOTS_NAME,
+      version,
+      source: this.#context.source,
+      trustedCa: Buffer.from(joinPem(roots.map(({ pem }) => pem))),
+      fingerprints: Object.freeze(roots.map(({ fingerprint }) => fingerprint)),
+      notAfter: Math.min(...roots.map(({ notAfter }) => notAfter)),
+    };
+    this.#secret = Object.freeze(secret);
+    if (previous) {
+      for (const fingerprint of secret.fingerprints) {
+        if (!previous.fingerprints.includes(fingerprint))
+          this.#introduced.set(fingerprint, { name: ROOTS_NAME, version });
+      }
+    }
+    this.#context.onResult(ROOTS_NAME, this.result());
+  }
+
+  #schedule(): void {
+    const { clock } = this.#context;
+    this.#timer?.cancel();
+    const next = nextShrink(this.#state);
+    if (next !== undefined) this.#timer = clock.at(next, () => this.#change({ kind: 'tick', now: clock.now() }));
+  }
+
+  #save(): void {
+    if (isCovered(this.#state, this.#stored)) return;
+    const now = this.#context.clock.now();
+    const ahead = new Map(
+      [...this.#state.anchors].map(([fingerprint, anchor]) => {
+        const { current, neededUntil } = anchor;
+        const slack = current ? Math.max(0, neededUntil - now) * STORE_AHEAD : 0;
+        return [fingerprint, { ...anchor, neededUntil: neededUntil + slack }];
+      }),
+    );
+    this.#stored = { anchors: ahead };
+    const stored = this.#stored;
+    this.#saving = this.#saving.then(() => this.#context.store.save(stored)).catch(this.#context.onStoreError);
+  }
+}
+
+function sameAnchors(a: BundleState, b: BundleState): boolean {
+  return a.anchors.size === b.anchors.size && [...a.anchors.keys()].every((fingerprint) => b.anchors.has(fingerprint));
+}
+
+/** True if what is stored says everything that matters of `state`. */
+function isCovered(state: BundleState, stored: BundleState): boolean {
+  if (!sameAnchors(state, stored)) return false;
+  return [...state.anchors].every(([fingerprint, { current, neededUntil }]) => {
+    const known = stored.anchors.get(fingerprint);
+    return known !== undefined && known.current === current && known.neededUntil >= neededUntil;
+  });
+}

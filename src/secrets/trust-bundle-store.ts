@@ -1,0 +1,79 @@
+/** Keeps the trust anchors over a restart, so that an overlap of two roots is not cut short by one. */
+import { readFile } from 'node:fs/promises';
+import { writeFileAtomic } from '../atomic-file.js';
+import { errnoOf, messageOf, SdsdError } from '../errors.js';
+import { parseCertificates } from '../pki/index.js';
+import type { Anchor, BundleState } from './trust-bundle.js';
+
+const FORMAT = 1;
+
+export interface TrustBundleStore {
+  load(): Promise<BundleState>;
+  /** Rejects with ERR_SDSD_STATE; what was stored before is then still there. */
+  save(state: BundleState): Promise<void>;
+}
+
+/** A JSON file with the roots in PEM: nothing in it is secret. */
+export function trustBundleFile(path: string): TrustBundleStore {
+  return {
+    async load() {
+      let text: string;
+      try {
+        text = await readFile(path, 'utf8');
+      } catch (error) {
+        if (errnoOf(error) === 'ENOENT') return { anchors: new Map() };
+        throw broken(path, error);
+      }
+      try {
+        return parse(JSON.parse(text));
+      } catch (error) {
+        throw broken(path, error);
+      }
+    },
+    async save(state) {
+      const anchors = [...state.anchors.values()].map(({ certificate, current, neededUntil }) => ({
+        pem: certificate.pem,
+        current,
+        neededUntil: new Date(neededUntil).toISOString(),
+      }));
+      try {
+        await writeFileAtomic(path, `${JSON.stringify({ format: FORMAT, anchors }, null, 2)}\n`, 0o600);
+      } catch (error) {
+        throw new SdsdError('ERR_SDSD_STATE', `cannot store the trust anchors in ${path}: ${messageOf(error)}`, {
+          hint: 'make room, or let this user write there; until then a restart may end the overlap of two roots early',
+          cause: error,
+        });
+      }
+    },
+  };
+}
+
+function broken(path: string, error: unknown): SdsdError {
+  return new SdsdError('ERR_SDSD_STATE', `cannot read the trust anchors in ${path}: ${messageOf(error)}`, {
+    hint: 'repair the file, or remove it: then only the roots that the CA stands for now are trusted',
+    cause: error,
+  });
+}
+
+function parse(value: unknown): BundleState {
+  if (!isRecord(value) || value['format'] !== FORMAT || !Array.isArray(value['anchors'])) {
+    throw new Error(`it is not a trust bundle of format ${FORMAT}`);
+  }
+  return {
+    anchors: new Map(value['anchors'].map(parseAnchor).map((anchor) => [anchor.certificate.fingerprint, anchor])),
+  };
+}
+
+function parseAnchor(value: unknown): Anchor {
+  if (!isRecord(value) || typeof value['pem'] !== 'string' || typeof value['neededUntil'] !== 'string') {
+    throw new Error('an anchor has no PEM or no end');
+  }
+  const [certificate] = parseCertificates(Buffer.from(value['pem']));
+  const neededUntil = Date.parse(value['neededUntil']);
+  if (!certificate || Number.isNaN(neededUntil)) throw new Error('an anchor has no certificate or a broken end');
+  return { certificate, current: value['current'] === true, neededUntil };
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}

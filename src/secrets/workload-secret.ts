@@ -1,0 +1,199 @@
+/** One name's workload certificate: carries out what `renewal.ts` decides. */
+import { createPublicKey } from 'node:crypto';
+import type { Clock, Timer } from '../clock.js';
+import { messageOf, SdsdError } from '../errors.js';
+import { chainNotAfter, joinPem, verifyIssued } from '../pki/index.js';
+import type { IdentitySource, IssuedIdentity } from './identity-source.js';
+import {
+  initialRenewal,
+  type RenewalAction,
+  type RenewalEvent,
+  type RenewalOptions,
+  type RenewalState,
+  renew,
+} from './renewal.js';
+import type { SecretRef, SecretResult, TlsCertificateSecret } from './secret.js';
+
+export interface WorkloadContext {
+  readonly source: IdentitySource;
+  readonly clock: Clock;
+  /** Uniform in [0, 1). */
+  readonly random: () => number;
+  readonly renewal: RenewalOptions;
+  /** Deadline of one attempt, in milliseconds. */
+  readonly attemptTimeoutMs: number;
+  readonly nextVersion: () => number;
+  /** Runs an attempt when few enough others are under way. */
+  readonly limit: <T>(attempt: () => Promise<T>) => Promise<T>;
+  /** Takes the roots in before the certificate is published; returns the trust bundle that clients need first, if any. */
+  readonly admit: (issued: IssuedIdentity, notAfter: number) => SecretRef | undefined;
+  /** The result has changed. */
+  readonly onResult: (name: string, result: SecretResult) => void;
+  readonly onReport: (name: string, change: 'failing' | 'recovered' | 'expired', state: RenewalState) => void;
+}
+
+export class WorkloadSecret {
+  readonly name: string;
+  readonly identity: string;
+  readonly #context: WorkloadContext;
+  readonly #abort = new AbortController();
+  #state = initialRenewal;
+  #candidate: { readonly issued: IssuedIdentity; readonly notBefore: number; readonly notAfter: number } | undefined;
+  #secret: TlsCertificateSecret | undefined;
+  #timer: Timer | undefined;
+  #waiting: (() => void)[] = [];
+
+  constructor(name: string, identity: string, context: WorkloadContext) {
+    this.name = name;
+    this.identity = identity;
+    this.#context = context;
+  }
+
+  get state(): RenewalState {
+    return this.#state;
+  }
+
+  /** The last certificate obtained, valid or not. */
+  get secret(): TlsCertificateSecret | undefined {
+    return this.#secret;
+  }
+
+  start(): void {
+    this.#dispatch({ kind: 'start', now: this.#context.clock.now() });
+  }
+
+  /** Asks for a new certificate now. Resolves when that attempt is over; rejects with its error. */
+  async rotate(): Promise<TlsCertificateSecret> {
+    this.#dispatch({ kind: 'rotate', now: this.#context.clock.now() });
+    await this.settled();
+    if (this.#secret && this.#state.failures === 0) return this.#secret;
+    throw new SdsdError('ERR_SDSD_CA', `no new certificate for ${this.identity}: ${this.#state.lastError}`, {
+      hint: 'the current one is kept while it is valid, and renewal goes on; see sdsd status',
+    });
+  }
+
+  /** Resolves as soon as no attempt is under way. */
+  settled(): Promise<void> {
+    return this.#state.inFlight ? new Promise((resolve) => this.#waiting.push(resolve)) : Promise.resolve();
+  }
+
+  /** What can be served at this moment: never a certificate past its end, even if the timer is late. */
+  result(): SecretResult {
+    if (this.#secret && this.#context.clock.now() < this.#secret.notAfter)
+      return { kind: 'secret', secret: this.#secret };
+    return { kind: 'pending', why: this.#why() };
+  }
+
+  close(): void {
+    this.#timer?.cancel();
+    this.#abort.abort(new SdsdError('ERR_SDSD_CA', 'the name is no longer served'));
+  }
+
+  #why(): string {
+    const { kind, lastError } = this.#state;
+    const error = lastError === undefined ? '' : `: ${lastError}`;
+    return kind === 'initializing' ? `no certificate yet${error}` : `the certificate has expired${error}`;
+  }
+
+  #dispatch(event: RenewalEvent): void {
+    const { state, actions } = renew(this.#state, event, this.#context.renewal);
+    this.#state = state;
+    for (const action of actions) this.#carryOut(action);
+    if (!this.#state.inFlight) {
+      const waiting = this.#waiting;
+      this.#waiting = [];
+      for (const resolve of waiting) resolve();
+    }
+  }
+
+  #carryOut(action: RenewalAction): void {
+    const { clock, onResult, onReport } = this.#context;
+    switch (action.kind) {
+      case 'obtain':
+        void this.#obtain();
+        return;
+      case 'wake-at':
+        this.#timer?.cancel();
+        this.#timer = clock.at(action.time, () => this.#dispatch({ kind: 'wake', now: clock.now() }));
+        return;
+      case 'publish':
+        this.#publish();
+        return;
+      case 'withdraw':
+        onResult(this.name, this.result());
+        return;
+      case 'report':
+        onReport(this.name, action.change, this.#state);
+        return;
+    }
+  }
+
+  async #obtain(): Promise<void> {
+    const event = await this.#outcome();
+    if (!this.#abort.signal.aborted) this.#dispatch(event);
+  }
+
+  /** Never rejects: a failed attempt is an event like any other. */
+  async #outcome(): Promise<RenewalEvent> {
+    const { clock, limit, random } = this.#context;
+    try {
+      const issued = await limit(() => this.#attempt());
+      const now = clock.now();
+      const { chain, roots } = issued;
+      verifyIssued({ chain, roots, publicKey: createPublicKey(issued.key), identity: this.identity, now });
+      const notAfter = chainNotAfter(chain);
+      const notBefore = chain[0]?.notBefore ?? now;
+      this.#candidate = { issued, notBefore, notAfter };
+      return { kind: 'obtained', now, notBefore, notAfter, random: random() };
+    } catch (error) {
+      return { kind: 'failed', now: clock.now(), why: messageOf(error), random: random() };
+    }
+  }
+
+  /** One call to the source, with a deadline that holds even if the source ignores its signal. */
+  async #attempt(): Promise<IssuedIdentity> {
+    const { clock, source, attemptTimeoutMs } = this.#context;
+    const closed = this.#abort.signal;
+    closed.throwIfAborted();
+    const deadline = new AbortController();
+    const late = new SdsdError(
+      'ERR_SDSD_TIMEOUT',
+      `${source.description} did not answer within ${attemptTimeoutMs} ms`,
+    );
+    const timer = clock.at(clock.now() + attemptTimeoutMs, () => deadline.abort(late));
+    const onClosed = (): void => deadline.abort(closed.reason);
+    closed.addEventListener('abort', onClosed, { once: true });
+    try {
+      return await new Promise((resolve, reject) => {
+        deadline.signal.addEventListener('abort', () => reject(deadline.signal.reason), { once: true });
+        source.obtain(this.identity, deadline.signal).then(resolve, reject);
+      });
+    } finally {
+      timer.cancel();
+      closed.removeEventListener('abort', onClosed);
+    }
+  }
+
+  #publish(): void {
+    const candidate = this.#candidate;
+    this.#candidate = undefined;
+    if (!candidate) return;
+    const { issued, notBefore, notAfter } = candidate;
+    const requires = this.#context.admit(issued, notAfter);
+    const secret: TlsCertificateSecret = {
+      kind: 'tls-certificate',
+      name: this.name,
+      version: this.#context.nextVersion(),
+      source: this.#context.source.description,
+      identity: this.identity,
+      certificateChain: Buffer.from(joinPem(issued.chain.map(({ pem }) => pem))),
+      privateKey: issued.keyPem,
+      serialNumber: issued.chain[0]?.serialNumber ?? '',
+      notBefore,
+      notAfter,
+      ...(requires && { requires }),
+    };
+    this.#secret = Object.freeze(secret);
+    this.#context.onResult(this.name, this.result());
+  }
+}

@@ -1,0 +1,98 @@
+/** The directory that outlives a restart: made, checked and locked against a second sdsd. */
+import { mkdir, readFile, stat } from 'node:fs/promises';
+import { createServer, type Server } from 'node:net';
+import { join } from 'node:path';
+import { writeFileAtomic } from './atomic-file.js';
+import { errnoOf, messageOf, SdsdError } from './errors.js';
+import { listenUnix } from './rpc/index.js';
+
+/** The layout of the directory. A later layout gets a greater number, and code that brings an older one up to it. */
+const FORMAT = '1';
+
+export interface StateDirectory {
+  readonly path: string;
+  /** Lets another sdsd have the directory. */
+  unlock(): Promise<void>;
+}
+
+/**
+ * Makes the directory (0700) if it is not there, and locks it. Throws ERR_SDSD_STATE if it cannot be used, and
+ * ERR_SDSD_STATE_LOCKED if another sdsd has it.
+ */
+export async function openStateDirectory(path: string): Promise<StateDirectory> {
+  try {
+    await mkdir(path, { recursive: true, mode: 0o700 });
+    const { mode } = await stat(path);
+    if (mode & 0o077) {
+      throw new SdsdError('ERR_SDSD_STATE', `other users may read the state directory ${path}, which holds keys`, {
+        hint: `chmod 700 ${path}`,
+      });
+    }
+  } catch (error) {
+    throw unusable(path, error);
+  }
+  const lock = await takeLock(path);
+  try {
+    await checkFormat(path);
+  } catch (error) {
+    await lock.close();
+    throw unusable(path, error);
+  }
+  return { path, unlock: () => lock.close() };
+}
+
+/**
+ * The lock is a Unix socket that answers: the kernel ends it with the process, however that dies, and it works between
+ * containers that share the directory.
+ */
+async function takeLock(path: string): Promise<{ close(): Promise<void> }> {
+  const server: Server = createServer((socket) => {
+    socket.on('error', () => socket.destroy());
+    socket.end('locked\n');
+  });
+  try {
+    const listener = await listenUnix(server, {
+      path: join(path, 'lock'),
+      mode: 0o600,
+      greeting: Buffer.from('?'),
+      anyLength: true,
+    });
+    server.unref();
+    return listener;
+  } catch (error) {
+    if (error instanceof SdsdError && error.code === 'ERR_SDSD_SOCKET_IN_USE') {
+      throw new SdsdError('ERR_SDSD_STATE_LOCKED', `another sdsd uses the state directory ${path}`, {
+        hint: 'stop it, or give each its own with --state-dir',
+      });
+    }
+    throw unusable(path, error);
+  }
+}
+
+async function checkFormat(path: string): Promise<void> {
+  const file = join(path, 'format');
+  let found: string;
+  try {
+    found = (await readFile(file, 'utf8')).trim();
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw error;
+    await writeFileAtomic(file, `${FORMAT}\n`, 0o600);
+    return;
+  }
+  if (found === FORMAT) return;
+  throw new SdsdError(
+    'ERR_SDSD_STATE',
+    `${path} holds state of format ${JSON.stringify(found)}; this sdsd knows ${FORMAT}`,
+    {
+      hint: 'use the sdsd that wrote it, or another --state-dir',
+    },
+  );
+}
+
+function unusable(path: string, error: unknown): SdsdError {
+  if (error instanceof SdsdError && error.code.startsWith('ERR_SDSD_STATE')) return error;
+  return new SdsdError('ERR_SDSD_STATE', `cannot use the state directory ${path}: ${messageOf(error)}`, {
+    hint: 'let this user write there, or choose another directory with --state-dir or SDSD_STATE_DIR',
+    cause: error,
+  });
+}
