@@ -94,7 +94,8 @@ export async function startEnvoy(binary: string, name: string, directory: string
     return {
       admin,
       async port(listener) {
-        const line = (await (await fetch(`http://${address}/listeners`)).text()).match(`^${listener}::.*:(\\d+)$`);
+        const listeners = await (await fetch(`http://${address}/listeners`)).text();
+        const line = new RegExp(`^${listener}::.*:(\\d+)$`, 'm').exec(listeners);
         return Number(line?.[1]);
       },
       [Symbol.asyncDispose]: () => child[Symbol.asyncDispose](),

@@ -27,7 +27,7 @@ function reportCommander(error: CommanderError, io: CliIo): number {
   // Help that was printed for want of a command is the message.
   if (error.code === 'commander.help') return 2;
   const [first = '', ...rest] = error.message.replace(/^error: /, '').split('\n');
-  const suggestion = /^\((Did you mean .*)\)$/.exec(rest.join(' '))?.[1];
+  const suggestion = /^\(Did you mean (?:one of )?(.*)\?\)$/.exec(rest.join(' '))?.[1];
   io.stderr.write(lines(first, 'ERR_SDSD_USAGE', suggestion ?? `${io.command} --help`));
   return 2;
 }

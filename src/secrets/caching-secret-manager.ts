@@ -115,6 +115,7 @@ export class CachingSecretManager {
       return this.#bundle.result();
     }
     const { workload } = this.#entry(resourceName);
+    workload?.catchUp();
     if (workload?.result().kind !== 'secret') await workload?.settled();
     return workload?.result() ?? { kind: 'gone' };
   }
@@ -133,6 +134,7 @@ export class CachingSecretManager {
       return { close: () => this.#bundleListeners.delete(listener) };
     }
     const entry = this.#lease(resourceName);
+    entry.workload?.catchUp();
     entry.listeners.add(listener);
     onResult(entry.workload?.result() ?? { kind: 'gone' });
     return { close: () => this.#release(resourceName, entry, listener) };

@@ -14,7 +14,7 @@ import {
 import type { TrustBundleStore } from './trust-bundle-store.js';
 
 /** What is stored as the end of an anchor's need is later by this fraction of the time left: one write serves many renewals. */
-const STORE_AHEAD = 0.25;
+const STORE_AHEAD = 1;
 
 export interface TrustBundleContext {
   readonly clock: Clock;

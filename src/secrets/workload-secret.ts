@@ -62,6 +62,11 @@ export class WorkloadSecret {
     this.#dispatch({ kind: 'start', now: this.#context.clock.now() });
   }
 
+  /** Looks at the clock again, for whoever asks: after the host has slept, timers are late. */
+  catchUp(): void {
+    if (this.result().kind !== 'secret') this.#dispatch({ kind: 'wake', now: this.#context.clock.now() });
+  }
+
   /** Asks for a new certificate now. Resolves when that attempt is over; rejects with its error. */
   async rotate(): Promise<TlsCertificateSecret> {
     this.#dispatch({ kind: 'rotate', now: this.#context.clock.now() });

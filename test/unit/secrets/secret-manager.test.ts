@@ -1,0 +1,396 @@
+import assert from 'node:assert/strict';
+import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { describe, it } from 'node:test';
+import { pemBlocks } from '../../../src/pki/index.js';
+import type { SecretResult } from '../../../src/secrets/index.js';
+import type { CaFault } from '../../../src/testing/test-ca.js';
+import { TestCa } from '../../../src/testing/test-ca.js';
+import { VirtualClock } from '../../../src/testing/virtual-clock.js';
+import { CALLER, certificateOf, IDENTITY, memoryStore, rootsOf, startManager } from '../../support/manager.js';
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+
+describe('generateSecret', () => {
+  it('makes a certificate with one CSR, and answers the second request from memory (SM-01)', async () => {
+    await using test = await startManager();
+    const first = certificateOf(await test.manager.generateSecret('default', CALLER));
+    const second = certificateOf(await test.manager.generateSecret('default', CALLER));
+    assert.equal(second, first);
+    assert.equal(test.ca.calls.length, 1);
+    const [leaf] = pemBlocks(first.certificateChain);
+    assert.ok(leaf);
+    const x509 = new X509Certificate(leaf.der);
+    assert.ok(x509.checkPrivateKey(createPrivateKey(first.privateKey)));
+    assert.equal(x509.subjectAltName, `URI:${IDENTITY}`);
+    assert.equal(first.identity, IDENTITY);
+  });
+
+  it('answers ROOTCA with the root, and leaves the root out of the chain', async () => {
+    await using test = await startManager();
+    const roots = rootsOf(await test.manager.generateSecret('ROOTCA', CALLER));
+    assert.equal(roots.trustedCa.toString(), test.ca.root.pem);
+    const { certificateChain } = certificateOf(await test.manager.generateSecret('default', CALLER));
+    assert.equal(pemBlocks(certificateChain).length, 2);
+    assert.ok(!certificateChain.toString().includes(test.ca.root.pem));
+  });
+
+  it('sends one CSR for a hundred requests at once (SM-20, R6)', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    ca.latency = SECOND;
+    await using test = await startManager({ clock, ca });
+    const requests = Array.from({ length: 100 }, (_, i) =>
+      test.manager.generateSecret(i % 2 ? 'default' : 'ROOTCA', CALLER),
+    );
+    await clock.advance(SECOND);
+    const results = await Promise.all(requests);
+    assert.ok(results.every(({ kind }) => kind === 'secret'));
+    assert.equal(ca.calls.length, 1);
+  });
+
+  it('never asks the CA for a name that it does not know (W9)', async () => {
+    await using test = await startManager();
+    await test.manager.generateSecret('default', CALLER);
+    const names = [
+      'foo',
+      '',
+      'file-cert:deny~deny',
+      'file-root:',
+      'file-cert:a',
+      'kubernetes://x',
+      'Default',
+      'default ',
+      'x'.repeat(5_000),
+    ];
+    for (const name of names) {
+      const result = await test.manager.generateSecret(name, CALLER);
+      assert.deepEqual([result.kind, result.kind === 'denied' && result.reason], ['denied', 'unknown'], name);
+    }
+    assert.equal(test.ca.calls.length, 1);
+  });
+
+  it('tells once of a name that is asked for again and again, and counts it', async () => {
+    await using test = await startManager();
+    for (let i = 0; i < 5; i++) await test.manager.generateSecret('foo', CALLER);
+    assert.equal(test.logged.filter((line) => line.includes('not served')).length, 1);
+    assert.deepEqual(test.manager.unknownNames(), [{ name: 'foo', count: 5 }]);
+  });
+
+  it('says why when there is nothing yet, after the attempt that was under way', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    ca.fault = 'down';
+    await using test = await startManager({ clock, ca });
+    for (const name of ['default', 'ROOTCA']) {
+      const result = await test.manager.generateSecret(name, CALLER);
+      assert.equal(result.kind, 'pending');
+    }
+    const result = await test.manager.generateSecret('default', CALLER);
+    assert.match(result.kind === 'pending' ? result.why : '', /test CA is down/);
+  });
+});
+
+describe('renewal', () => {
+  it('renews at half the lifetime with nobody subscribed, and keeps the root (SM-02)', async () => {
+    await using test = await startManager();
+    const first = certificateOf(await test.manager.generateSecret('default', CALLER));
+    const roots = rootsOf(await test.manager.generateSecret('ROOTCA', CALLER));
+    await test.clock.advance(30 * MINUTE - 1);
+    assert.equal(test.ca.calls.length, 1);
+    await test.clock.advance(1);
+    assert.equal(test.ca.calls.length, 2);
+    const second = certificateOf(await test.manager.generateSecret('default', CALLER));
+    assert.notEqual(second.serialNumber, first.serialNumber);
+    assert.ok(!second.privateKey.equals(first.privateKey), 'a new key for each certificate');
+    assert.ok(second.version > first.version);
+    assert.equal(rootsOf(await test.manager.generateSecret('ROOTCA', CALLER)), roots);
+  });
+
+  it('tells each subscriber once of each renewal, and nobody of an unchanged root', async () => {
+    await using test = await startManager();
+    const seen: string[] = [];
+    for (const name of ['default', 'ROOTCA']) {
+      test.manager.subscribe(name, CALLER, (result) => seen.push(`${name} ${result.kind}`));
+    }
+    await test.clock.advance(0);
+    assert.deepEqual(seen.splice(0), ['default pending', 'ROOTCA pending', 'ROOTCA secret', 'default secret']);
+    await test.clock.advance(HOUR);
+    assert.deepEqual(seen, ['default secret', 'default secret']);
+  });
+
+  it('gives a lifetime that the CA cut short its own rhythm', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    ca.grantedTtl = 10 * MINUTE;
+    await using test = await startManager({ clock, ca, ttl: 24 * HOUR });
+    await test.manager.generateSecret('default', CALLER);
+    await clock.advance(50 * MINUTE);
+    assert.equal(ca.calls.length, 11);
+  });
+
+  it('asks once for a ten-year certificate (R4)', async () => {
+    await using test = await startManager({ ttl: 3_650 * 24 * HOUR });
+    await test.manager.generateSecret('default', CALLER);
+    await test.clock.advance(24 * HOUR);
+    assert.equal(test.ca.calls.length, 1);
+  });
+
+  it('never asks twice within a second, even for certificates of a second', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    ca.grantedTtl = SECOND;
+    await using test = await startManager({ clock, ca });
+    await clock.advance(MINUTE);
+    const gaps = ca.calls.slice(1).map(({ at }, i) => at - (ca.calls[i]?.at ?? 0));
+    assert.ok(gaps.length > 30 && Math.min(...gaps) >= SECOND, `gaps ${gaps.slice(0, 5)}`);
+    assert.ok(test.manager.workloads().every(({ state }) => state.kind !== 'initializing'));
+  });
+});
+
+const FAULTS: readonly CaFault[] = [
+  'down',
+  'hang',
+  'wrong-key',
+  'wrong-san',
+  'expired',
+  'not-yet-valid',
+  'empty-chain',
+  'root-only',
+  'wrong-order',
+  'foreign-root',
+];
+
+describe('a CA that fails across a renewal', () => {
+  for (const fault of FAULTS) {
+    it(`(${fault}) leaves the current certificate in place, is retried, and recovers within 5 s (SDS-06, SM-21, C1)`, async () => {
+      await using test = await startManager();
+      const results: SecretResult[] = [];
+      test.manager.subscribe('default', CALLER, (result) => results.push(result));
+      await test.clock.advance(0);
+      const before = certificateOf(results.at(-1));
+      test.ca.fault = fault;
+      await test.clock.advance(40 * MINUTE);
+      assert.equal(certificateOf(await test.manager.generateSecret('default', CALLER)), before);
+      assert.equal(results.length, 2, 'nothing was announced');
+      assert.ok(test.ca.calls.length > 20, `${test.ca.calls.length} attempts`);
+      assert.equal(test.logged.filter((line) => line.includes('cannot be renewed')).length, 1);
+      test.ca.fault = undefined;
+      // An attempt that hangs is over at its deadline.
+      await test.clock.advance(fault === 'hang' ? 15 * SECOND : 5 * SECOND);
+      assert.notEqual(certificateOf(results.at(-1)).serialNumber, before.serialNumber);
+      assert.equal(test.logged.filter((line) => line.includes('issued again')).length, 1);
+    });
+  }
+
+  it('past its end: the certificate is given to nobody new, and its successor to everybody', async () => {
+    await using test = await startManager();
+    const results: SecretResult[] = [];
+    test.manager.subscribe('default', CALLER, (result) => results.push(result));
+    await test.clock.advance(0);
+    test.ca.fault = 'down';
+    await test.clock.advance(HOUR + SECOND);
+    const late = await test.manager.generateSecret('default', CALLER);
+    assert.equal(late.kind, 'pending');
+    assert.match(late.kind === 'pending' ? late.why : '', /expired.*down/);
+    const newcomer: SecretResult[] = [];
+    test.manager.subscribe('default', CALLER, (result) => newcomer.push(result));
+    assert.deepEqual(
+      newcomer.map(({ kind }) => kind),
+      ['pending'],
+    );
+    test.ca.fault = undefined;
+    await test.clock.advance(5 * SECOND);
+    assert.equal(newcomer.at(-1)?.kind, 'secret');
+    assert.equal(results.at(-1), newcomer.at(-1));
+  });
+
+  it('for one identity does not hold up another (C2, C6)', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    ca.allows = (san) => !san.endsWith('/refused');
+    const identities = new Map(['refused', 'served'].map((name) => [name, `spiffe://cluster.local/ns/a/sa/${name}`]));
+    await using test = await startManager({ clock, ca, identities });
+    await clock.advance(0);
+    assert.equal((await test.manager.generateSecret('served', CALLER)).kind, 'secret');
+    assert.equal((await test.manager.generateSecret('refused', CALLER)).kind, 'pending');
+  });
+
+  it('asks for few of many identities at a time (R5)', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    ca.latency = 100;
+    const identities = new Map(
+      Array.from({ length: 100 }, (_, i) => [`w${i}`, `spiffe://cluster.local/ns/a/sa/w${i}`]),
+    );
+    await using test = await startManager({ clock, ca, identities });
+    await clock.advance(2 * SECOND);
+    assert.equal(test.manager.workloads().filter(({ state }) => state.kind === 'available').length, 100);
+    assert.equal(ca.mostInFlight, 8);
+  });
+});
+
+describe('time', () => {
+  it('asks the CA for whoever comes first after the host slept past the end, and gives out nothing expired (R1)', async () => {
+    await using test = await startManager();
+    const before = certificateOf(await test.manager.generateSecret('default', CALLER));
+    test.clock.jump(48 * HOUR);
+    const after = certificateOf(await test.manager.generateSecret('default', CALLER));
+    assert.notEqual(after.serialNumber, before.serialNumber);
+    assert.equal(test.ca.calls.length, 2);
+  });
+
+  it('renews by itself after the host slept, as soon as the clock is looked at', async () => {
+    await using test = await startManager();
+    const seen: SecretResult[] = [];
+    test.manager.subscribe('default', CALLER, (result) => seen.push(result));
+    await test.clock.advance(0);
+    test.clock.jump(48 * HOUR);
+    await test.clock.advance(0);
+    assert.equal(test.ca.calls.length, 2);
+    assert.ok(certificateOf(seen.at(-1)).notAfter > test.clock.now());
+  });
+
+  it('keeps serving when the clock is set back, and versions grow all the same', async () => {
+    await using test = await startManager();
+    await test.clock.advance(48 * HOUR);
+    const before = certificateOf(await test.manager.generateSecret('default', CALLER));
+    test.clock.jump(-24 * HOUR);
+    assert.equal(certificateOf(await test.manager.generateSecret('default', CALLER)), before);
+    const [rotated] = await test.manager.rotate('default');
+    assert.ok(rotated && rotated.version > before.version);
+  });
+});
+
+describe('rotate', () => {
+  it('gets a new certificate now, whatever the floor', async () => {
+    await using test = await startManager();
+    const before = certificateOf(await test.manager.generateSecret('default', CALLER));
+    for (let i = 0; i < 3; i++) {
+      const [rotated] = await test.manager.rotate('default');
+      assert.notEqual(rotated?.serialNumber, before.serialNumber);
+    }
+    assert.equal(test.ca.calls.length, 4);
+  });
+
+  it('fails with the reason, and keeps what there is', async () => {
+    await using test = await startManager();
+    const before = certificateOf(await test.manager.generateSecret('default', CALLER));
+    test.ca.fault = 'wrong-san';
+    await assert.rejects(test.manager.rotate(), { code: 'ERR_SDSD_CA', message: /of-another/ });
+    await assert.rejects(test.manager.rotate('nobody'), { code: 'ERR_SDSD_RESOURCE_NAME' });
+    assert.equal(certificateOf(await test.manager.generateSecret('default', CALLER)), before);
+  });
+});
+
+describe('a root change', () => {
+  it('announces old and new roots before the certificate that needs them, which says so (R8)', async () => {
+    await using test = await startManager();
+    const seen: SecretResult[] = [];
+    for (const name of ['default', 'ROOTCA']) test.manager.subscribe(name, CALLER, (result) => seen.push(result));
+    await test.clock.advance(0);
+    const old = test.ca.root;
+    seen.length = 0;
+    const next = await test.ca.newRoot();
+    await test.clock.advance(30 * MINUTE);
+    assert.equal(seen.length, 2);
+    const bundle = rootsOf(seen[0]);
+    const leaf = certificateOf(seen[1]);
+    assert.deepEqual(bundle.fingerprints.toSorted(), [old.fingerprint, next.fingerprint].sort());
+    assert.deepEqual(leaf.requires, { name: 'ROOTCA', version: bundle.version });
+  });
+
+  it('drops the old root when the last certificate under it, here or elsewhere, has run out', async () => {
+    await using test = await startManager();
+    await test.manager.generateSecret('default', CALLER);
+    const next = await test.ca.newRoot();
+    await test.manager.rotate();
+    const roots = async () => rootsOf(await test.manager.generateSecret('ROOTCA', CALLER)).fingerprints;
+    await test.clock.advance(HOUR - 1);
+    assert.equal((await roots()).length, 2);
+    await test.clock.advance(2);
+    assert.deepEqual(await roots(), [next.fingerprint]);
+  });
+
+  it('keeps the overlap over a restart', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    const memory = memoryStore();
+    {
+      await using before = await startManager({ clock, ca, memory });
+      await before.manager.generateSecret('default', CALLER);
+    }
+    const old = ca.root;
+    const next = await ca.newRoot();
+    await clock.advance(MINUTE);
+    await using test = await startManager({ clock, ca, memory });
+    await test.manager.generateSecret('default', CALLER);
+    const { fingerprints } = rootsOf(await test.manager.generateSecret('ROOTCA', CALLER));
+    assert.deepEqual(fingerprints.toSorted(), [old.fingerprint, next.fingerprint].sort());
+    await clock.advance(2 * HOUR);
+    assert.deepEqual(rootsOf(await test.manager.generateSecret('ROOTCA', CALLER)).fingerprints, [next.fingerprint]);
+  });
+
+  it('stores rarely: not at every renewal', async () => {
+    await using test = await startManager();
+    await test.clock.advance(24 * HOUR);
+    assert.ok(test.ca.calls.length > 40);
+    assert.ok(
+      test.store.saves < test.ca.calls.length,
+      `${test.store.saves} saves, ${test.ca.calls.length} certificates`,
+    );
+  });
+
+  it('of a CA whose replicas disagree keeps all their roots', async () => {
+    await using test = await startManager();
+    await test.manager.generateSecret('default', CALLER);
+    const a = test.ca.root;
+    const b = await test.ca.newRoot();
+    await test.manager.rotate();
+    test.manager.declareRoots([a]);
+    test.manager.declareRoots([b]);
+    test.manager.declareRoots([a]);
+    const { fingerprints } = rootsOf(await test.manager.generateSecret('ROOTCA', CALLER));
+    assert.equal(fingerprints.length, 2);
+  });
+
+  it('never leaves an empty bundle, also when a CA declares no root', async () => {
+    await using test = await startManager();
+    const before = rootsOf(await test.manager.generateSecret('ROOTCA', CALLER));
+    test.manager.declareRoots([]);
+    assert.equal(rootsOf(await test.manager.generateSecret('ROOTCA', CALLER)), before);
+  });
+});
+
+describe('names without a subscriber', () => {
+  const identities = new Map(Array.from({ length: 20 }, (_, i) => [`w${i}`, `spiffe://cluster.local/ns/a/sa/w${i}`]));
+
+  it('are kept renewed up to a bound; those pushed out end their timers, and are made anew when asked for', async () => {
+    await using test = await startManager({ identities, maxIdleNames: 5 });
+    await test.clock.advance(0);
+    assert.equal(test.manager.workloads().length, 5);
+    assert.equal(test.clock.pending, 5, 'one timer for each that is kept');
+    assert.equal((await test.manager.generateSecret('w0', CALLER)).kind, 'secret');
+    assert.equal(test.manager.workloads().length, 5);
+  });
+
+  it('are not pushed out while anybody holds a lease', async () => {
+    await using test = await startManager({ identities, maxIdleNames: 5 });
+    const lease = test.manager.subscribe('w0', CALLER, () => undefined);
+    for (let round = 0; round < 2; round++) {
+      for (const name of identities.keys()) await test.manager.generateSecret(name, CALLER);
+    }
+    assert.ok(test.manager.workloads().some(({ name, subscribers }) => name === 'w0' && subscribers === 1));
+    lease.close();
+    lease.close();
+    assert.equal(test.manager.workloads().length, 5);
+  });
+
+  it('leave no timer behind when the manager closes', async () => {
+    const test = await startManager({ identities });
+    await test.clock.advance(0);
+    await test.manager.close();
+    assert.equal(test.clock.pending, 0);
+  });
+});
