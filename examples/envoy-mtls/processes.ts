@@ -24,6 +24,8 @@ function start(name: string, directory: string, command: readonly string[], env:
   const child = spawn(program, args, { ...options, stdio: ['ignore', log, log] });
   closeSync(log);
   const exited = once(child, 'exit').catch(() => undefined);
+  const killNow = (): void => void child.kill('SIGKILL');
+  process.once('exit', killNow);
   const isGone = (): boolean => child.pid === undefined || child.exitCode !== null || child.signalCode !== null;
   return {
     async until(ask) {
@@ -39,9 +41,10 @@ function start(name: string, directory: string, command: readonly string[], env:
       }
     },
     async [Symbol.asyncDispose]() {
+      process.removeListener('exit', killNow);
       if (isGone()) return;
       child.kill('SIGTERM');
-      const killer = setTimeout(() => child.kill('SIGKILL'), KILL_AFTER_MS);
+      const killer = setTimeout(killNow, KILL_AFTER_MS);
       await exited;
       clearTimeout(killer);
     },

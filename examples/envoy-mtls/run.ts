@@ -28,8 +28,17 @@ const { values } = parseArgs({
   },
 });
 
-const interrupted = new AbortController();
-for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => interrupted.abort());
+const [seconds, rate] = [Number(values.seconds), Number(values.rate)];
+if (!(seconds > 0 && rate > 0)) throw new Error('--seconds and --rate take numbers above 0');
+
+const end = new AbortController();
+let interrupted = false;
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.on(signal, () => {
+    interrupted = true;
+    end.abort();
+  });
+}
 
 const directory = await mkdtemp(join(tmpdir(), 'sdsd-example-'));
 try {
@@ -77,16 +86,17 @@ async function main(): Promise<number> {
     together(callingAs('client'), callingAs('intruder')),
   );
 
-  console.log(`${values.rate} requests a second for ${values.seconds} s, each over an mTLS connection of its own:`);
+  console.log(`${rate} requests a second for ${seconds} s, each over an mTLS connection of its own:`);
   const calls = newCount();
   const intrusions = newCount();
-  const until = AbortSignal.any([interrupted.signal, AbortSignal.timeout(Number(values.seconds) * 1000)]);
+  const over = setTimeout(() => end.abort(), seconds * 1000);
   const [, , certificates] = await Promise.all([
-    repeat(Number(values.rate), until, caller(await client.port('egress'), calls)),
-    repeat(2, until, caller(await client.port('intruder-egress'), intrusions)),
-    watchCertificates({ client, server }, until),
+    repeat(rate, end.signal, caller(await client.port('egress'), calls)),
+    repeat(2, end.signal, caller(await client.port('intruder-egress'), intrusions)),
+    watchCertificates({ client, server }, end.signal),
   ]);
-  if (interrupted.signal.aborted) return 130;
+  clearTimeout(over);
+  if (interrupted) return 130;
   const refusals = await statOf(server, 'ssl.fail_verify_san');
   return report(calls, intrusions, certificates, refusals);
 }
@@ -220,9 +230,9 @@ function report(calls: Count, intrusions: Count, certificates: Certificates, ref
   const used = (identity: string): number => certificates.get(identity)?.size ?? 0;
   const row = (name: string, { ok, failures }: Count, identity: string) => {
     const failed = [...failures.values()].reduce((sum, count) => sum + count, 0);
-    return { from: name, answered: ok, refused: failed, certificates: used(identity) };
+    return [name, { answered: ok, refused: failed, certificates: used(identity) }] as const;
   };
-  console.table([row('client', calls, CLIENT), row('intruder', intrusions, INTRUDER)]);
+  console.table(Object.fromEntries([row('client', calls, CLIENT), row('intruder', intrusions, INTRUDER)]));
   console.log(
     `The server used ${used(SERVER)} certificates, and refused ${refusals} handshakes for the SPIFFE ID of the caller.`,
   );

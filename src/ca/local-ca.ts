@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Clock } from '../clock.js';
 import { SdsdError } from '../errors.js';
-import { type Certificate, type KeyAlgorithm, parseSpiffeId } from '../pki/index.js';
+import { type Certificate, type KeyAlgorithm, parseTrustDomain } from '../pki/index.js';
 import type { CaClient, SignedChain, SigningRequest } from '../secrets/ca-client.js';
 import { type Authority, authorityOf, createIntermediate, createRoot, type KeyedCertificate } from './authority.js';
 import { type CaFiles, readCaFiles } from './ca-files.js';
@@ -69,7 +69,7 @@ function settingsOf(options: LocalCaOptions): Settings {
     backdate: 60_000,
     intermediate: false,
     ...options,
-    trustDomain: parseSpiffeId(`spiffe://${options.trustDomain}`).trustDomain,
+    trustDomain: parseTrustDomain(options.trustDomain),
   };
 }
 

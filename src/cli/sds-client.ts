@@ -72,6 +72,8 @@ export async function* receiveSecrets(query: SdsQuery): AsyncGenerator<ReceivedS
     }
     const method = wire.sdsMethod(query.method === 'sotw' ? 'StreamSecrets' : 'DeltaSecrets');
     const call = client.makeBidiStreamRequest(method, bytes, bytes);
+    // The loop below hears of errors while it runs; the one that cancelling makes comes after it.
+    call.on('error', () => undefined);
     deadline.onEnd(() => call.cancel());
     call.write(firstRequest(wire, query));
     for await (const message of call) {

@@ -18,6 +18,6 @@ export {
   unusableKey,
 } from './keys.js';
 export { joinPem, type PemBlock, pemBlocks, toPem } from './pem.js';
-export { parseSpiffeId, type SpiffeId, workloadIdentity } from './spiffe-id.js';
+export { parseSpiffeId, parseTrustDomain, type SpiffeId, workloadIdentity } from './spiffe-id.js';
 export { subjectPublicKeyInfo } from './subject-public-key-info.js';
 export { chainNotAfter, type IssuedCertificate, verifyIssued, verifyPath } from './verify-chain.js';

@@ -95,19 +95,36 @@ function isEncrypted({ label, headers }: PemBlock): boolean {
 }
 
 function decodeKey({ label, der }: PemBlock): KeyObject {
-  try {
-    switch (label) {
-      case 'PRIVATE KEY':
-        return createPrivateKey({ key: der, format: 'der', type: 'pkcs8' });
-      case 'EC PRIVATE KEY':
-        return createPrivateKey({ key: der, format: 'der', type: 'sec1' });
-      case 'RSA PRIVATE KEY':
-        return createPrivateKey({ key: der, format: 'der', type: 'pkcs1' });
-    }
-  } catch (cause) {
-    throw unreadable(`its ${label} block is damaged`, 'Write the file again from its source.', cause);
+  const form = forms.get(label);
+  if (form === undefined) {
+    throw unreadable(`it is a ${label}`, 'Convert it to PKCS#8: openssl pkey -in key.pem -out pkcs8.pem');
   }
-  throw unreadable(`it is a ${label}`, 'Convert it to PKCS#8: openssl pkey -in key.pem -out pkcs8.pem');
+  const damaged = (cause?: unknown): SdsdError =>
+    unreadable(
+      `its ${label} block is damaged, or holds a key of another form`,
+      'Write the file again from its source.',
+      cause,
+    );
+  // From Node 22 on OpenSSL guesses the form when the label is wrong, but Envoy does not.
+  if (tagAfterVersion(der) !== form.tag) throw damaged();
+  try {
+    return createPrivateKey({ key: der, format: 'der', type: form.type });
+  } catch (cause) {
+    throw damaged(cause);
+  }
+}
+
+/** The forms by their labels; `tag` is the DER tag of what follows the version: an algorithm, a modulus, a secret. */
+const forms: ReadonlyMap<string, { readonly type: 'pkcs8' | 'pkcs1' | 'sec1'; readonly tag: number }> = new Map([
+  [labels.pkcs8, { type: 'pkcs8', tag: 0x30 }],
+  [labels.pkcs1, { type: 'pkcs1', tag: 0x02 }],
+  [labels.sec1, { type: 'sec1', tag: 0x04 }],
+]);
+
+function tagAfterVersion(der: Buffer): number | undefined {
+  const length = der[1] ?? 0;
+  const header = length < 0x80 ? 2 : 2 + (length & 0x7f);
+  return der[header + 3];
 }
 
 function unreadable(fault: string, hint: string, cause?: unknown): SdsdError {

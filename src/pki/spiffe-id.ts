@@ -31,6 +31,13 @@ export function parseSpiffeId(text: string): SpiffeId {
   return { trustDomain, path, text };
 }
 
+/** The trust domain, as it is, when it can be one (see {@link parseSpiffeId}). Throws `ERR_SDSD_SPIFFE_ID`. */
+export function parseTrustDomain(text: string): string {
+  const fault = trustDomainFault(text);
+  if (fault !== undefined) throw malformed(`${SCHEME}${text}`, fault.what, fault.hint);
+  return text;
+}
+
 /**
  * The identity that Istio gives a service account: `spiffe://<trust domain>/ns/<namespace>/sa/<service account>`.
  * Throws `ERR_SDSD_SPIFFE_ID` when a part is empty or holds what it may not, a slash among others.

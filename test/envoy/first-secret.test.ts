@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { SdsApi } from '../../src/cli/envoy-bootstrap.js';
-import { createCsr, encodePrivateKey, generatePrivateKey, toPem } from '../../src/pki/index.js';
+import { credentialsFrom } from '../support/credentials.js';
 import { createWorkplace, type Daemon, startDaemon } from '../support/daemon.js';
 import { envoyReleases } from '../support/envoy.js';
 import { type ClientCredentials, fromNode, normalSerial } from '../support/handshakes.js';
@@ -96,11 +96,4 @@ async function serialServed(daemon: Daemon): Promise<string> {
   const serial = secrets.find(({ name }) => name === 'default')?.serialNumber;
   assert.ok(serial, 'sdsd has a certificate');
   return normalSerial(serial);
-}
-
-async function credentialsFrom(daemon: Daemon, identity: string): Promise<ClientCredentials> {
-  const key = await generatePrivateKey({ kind: 'ecdsa', curve: 'P-256' });
-  const csrPem = toPem('CERTIFICATE REQUEST', createCsr({ key, uriSans: [identity] }));
-  const { chainPem, rootsPem } = await daemon.control.issue({ identity, csrPem });
-  return { cert: chainPem, key: encodePrivateKey(key, 'pkcs8').toString(), ca: rootsPem };
 }

@@ -3,12 +3,14 @@ import { X509Certificate } from 'node:crypto';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect } from 'node:tls';
+import { credentialsFrom } from '../support/credentials.js';
 import { createWorkplace, type Daemon, startDaemon } from '../support/daemon.js';
 import { type Envoy, envoyReleases } from '../support/envoy.js';
-import { type FlowReport, normalSerial, startFlow } from '../support/handshakes.js';
+import { type FlowReport, fromNode, normalSerial, startFlow } from '../support/handshakes.js';
 import { type Hop, startHop } from '../support/hop.js';
 import { until } from '../support/until.js';
 
+const IDENTITY = 'spiffe://cluster.local/ns/default/sa/default';
 const ROTATIONS = 50;
 const ROTATE_EVERY_MS = 500;
 const REQUESTS_PER_SECOND = 20;
@@ -56,6 +58,7 @@ for (const { version, binary } of releases) {
     const hops = [sotw, delta];
     await Promise.all(hops.map((hop) => hop.untilReady()));
     const oldRoot = await onlyRoot(daemon);
+    const underOldRoot = await credentialsFrom(daemon, IDENTITY);
 
     const flows = hops.map(({ attempt }) => startFlow({ attempt, perSecond: REQUESTS_PER_SECOND }));
     await until('requests flow', () => flows.every((flow) => flow.report().ok > 10));
@@ -74,16 +77,78 @@ for (const { version, binary } of releases) {
       assertUnharmed(report, 30);
       for (const seen of [report.clientSerials, report.serverSerials]) assert.equal([...seen].at(-1), leaf);
     }
-    const bothRoots = new Set([oldRoot, newRoot].map(({ serialNumber }) => normalSerial(serialNumber)));
-    for (const envoy of envoys) {
-      const { roots } = await envoy.certs();
-      assert.deepEqual(new Set(roots.map(({ serial }) => serial)), bothRoots);
-    }
+    const underNewRoot = await credentialsFrom(daemon, IDENTITY);
     for (const { serverPort } of hops) {
+      for (const { cert, key } of [underOldRoot, underNewRoot]) {
+        await fromNode(serverPort, IDENTITY, () => ({ cert, key, ca: underNewRoot.ca }))(AbortSignal.timeout(5_000));
+      }
       const served = await servedCertificate(serverPort);
       assert.ok(served.verify(newRoot.publicKey), 'the new root has signed what Envoy serves');
       assert.ok(!served.verify(oldRoot.publicKey));
     }
+    await assertNothingRejected(hops);
+  });
+
+  test(`a certificate under a new root waits for the slowest Envoy ${version} to trust that root`, async () => {
+    await using place = await createWorkplace();
+    await using daemon = await startDaemon(place, { env: { SDSD_ROOT_ACK_TIMEOUT: '1m' } });
+    await using sotw = await startHop({ binary, api: 'sotw', socket: place.socket });
+    await using delta = await startHop({ binary, api: 'delta', socket: place.socket });
+    const envoys = [sotw.client, sotw.server, delta.client, delta.server];
+    await Promise.all([sotw.untilReady(), delta.untilReady()]);
+    const before = await until('every Envoy has its first certificate', () => commonLeaf(envoys, daemon));
+    const flow = startFlow({ attempt: sotw.attempt, perSecond: REQUESTS_PER_SECOND });
+
+    delta.client.pause();
+    const awake = envoys.filter((envoy) => envoy !== delta.client);
+    await daemon.control.rotateRoot();
+    await until('the others trust the new root', async () => {
+      const updates = await Promise.all(awake.map((envoy) => envoy.stat('sds.ROOTCA.update_success')));
+      return updates.every((count) => count >= 2);
+    });
+    assert.deepEqual(await sentBehind(daemon), ['delta-client', 'delta-server', 'sotw-client', 'sotw-server']);
+    const seen = flow.report().ok;
+    await until('requests flow on', () => flow.report().ok > seen + REQUESTS_PER_SECOND);
+    for (const { leaves } of await Promise.all(awake.map((envoy) => envoy.certs()))) {
+      assert.deepEqual(
+        leaves.map(({ serial }) => serial),
+        [before],
+      );
+    }
+
+    delta.client.resume();
+    const after = await until('every Envoy has the new certificate', () => commonLeaf(envoys, daemon));
+    assertUnharmed(await flow.stop(), REQUESTS_PER_SECOND);
+    assert.notEqual(after, before);
+    await assertNothingRejected([sotw, delta]);
+  });
+
+  test(`the end of an old root costs Envoy ${version} no request`, async () => {
+    await using place = await createWorkplace();
+    await using daemon = await startDaemon(place, { env: { SECRET_TTL: '6s' } });
+    await using sotw = await startHop({ binary, api: 'sotw', socket: place.socket });
+    await using delta = await startHop({ binary, api: 'delta', socket: place.socket });
+    const hops = [sotw, delta];
+    await Promise.all(hops.map((hop) => hop.untilReady()));
+    const oldRoot = await onlyRoot(daemon);
+
+    const flows = hops.map(({ attempt }) => startFlow({ attempt, perSecond: REQUESTS_PER_SECOND }));
+    await daemon.control.rotateRoot();
+    await until('there are two roots', async () => (await rootsOf(daemon)).length === 2);
+    const newRoot = await until('there is one root', async () => {
+      const [root, ...others] = await rootsOf(daemon);
+      return others.length === 0 && root;
+    });
+    const envoys = hops.flatMap(({ client, server }) => [client, server]);
+    await until('every Envoy trusts the new root alone', async () => {
+      const all = await Promise.all(envoys.map((envoy) => envoy.certs()));
+      const wanted = normalSerial(newRoot.serialNumber);
+      return all.every(({ roots }) => roots.length === 1 && roots[0]?.serial === wanted);
+    });
+    const reports = await Promise.all(flows.map((flow) => flow.stop()));
+
+    assert.notEqual(newRoot.fingerprint256, oldRoot.fingerprint256);
+    for (const report of reports) assertUnharmed(report, 4 * REQUESTS_PER_SECOND);
     await assertNothingRejected(hops);
   });
 }
@@ -106,6 +171,16 @@ async function commonLeaf(envoys: readonly Envoy[], daemon: Daemon): Promise<str
   const present = normalSerial(secrets.find(({ name }) => name === 'default')?.serialNumber ?? '');
   const all = await Promise.all(envoys.map((envoy) => envoy.certs()));
   return all.every(({ leaves }) => leaves.length === 1 && leaves[0]?.serial === present) ? present : undefined;
+}
+
+/** The Envoys to which the daemon has sent another certificate than its present one. */
+async function sentBehind(daemon: Daemon): Promise<readonly string[]> {
+  const { secrets, subscribers } = await daemon.control.status();
+  const present = secrets.find(({ name }) => name === 'default')?.version;
+  const behind = subscribers.filter(({ names }) =>
+    names.some(({ name, sentVersion }) => name === 'default' && sentVersion !== present),
+  );
+  return behind.map(({ nodeId }) => nodeId).sort();
 }
 
 async function rootsOf(daemon: Daemon): Promise<readonly X509Certificate[]> {

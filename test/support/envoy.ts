@@ -105,6 +105,9 @@ export interface Envoy extends AsyncDisposable {
   stat(name: string): Promise<number>;
   configDumpSecrets(): Promise<readonly EnvoySecret[]>;
   log(): string;
+  /** Stands still from now on, with all its connections, until `resume`. */
+  pause(): void;
+  resume(): void;
   /** SIGTERM, and SIGKILL two seconds later. Resolves when it is gone; its log can still be read. */
   stop(): Promise<EnvoyExit>;
 }
@@ -137,8 +140,11 @@ export async function startEnvoy(options: EnvoyOptions): Promise<Envoy> {
   let finalLog: string | undefined;
   const log = (): string => finalLog ?? readFileSync(logFile, 'utf8');
 
+  const pause = (): void => void child.kill('SIGSTOP');
+  const resume = (): void => void child.kill('SIGCONT');
   const stop = async (): Promise<EnvoyExit> => {
     child.kill('SIGTERM');
+    resume();
     const killer = setTimeout(killNow, KILL_AFTER_MS);
     const exit = await exited;
     clearTimeout(killer);
@@ -154,7 +160,7 @@ export async function startEnvoy(options: EnvoyOptions): Promise<Envoy> {
       const text = await readFile(adminAddress, 'utf8');
       return text.includes(':') && text;
     });
-    const envoy = running(`http://${address}`, { log, stop });
+    const envoy = running(`http://${address}`, { log, pause, resume, stop });
     await until('Envoy answers on its admin page', async () => (await envoy.admin('/server_info')) !== undefined);
     return envoy;
   } catch (error) {
@@ -170,7 +176,7 @@ function exitOf(child: ChildProcess): Promise<EnvoyExit> {
   });
 }
 
-function running(url: string, life: Pick<Envoy, 'log' | 'stop'>): Envoy {
+function running(url: string, life: Pick<Envoy, 'log' | 'pause' | 'resume' | 'stop'>): Envoy {
   const admin = async (path: string): Promise<unknown> => {
     const response = await fetch(`${url}${path}`);
     const text = await response.text();

@@ -206,7 +206,7 @@ test('does not take another server for the daemon', async (t) => {
     'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}',
     'nonsense',
   ];
-  const server = createServer((socket) => socket.once('data', () => socket.end(answers.shift())));
+  const server = createServer((socket) => socket.once('data', () => socket.end(answers.shift() ?? '')));
   await new Promise<void>((resolve) => void server.listen(path, resolve));
   t.after(() => server.close());
   await assert.rejects(controlClient(path).status(), { code: 'ERR_SDSD_CONTROL', message: /not the control socket/ });

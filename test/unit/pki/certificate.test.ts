@@ -3,7 +3,14 @@ import { createHash } from 'node:crypto';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { SdsdError } from '../../../src/errors.js';
-import { joinPem, parseCertificate, parseCertificates, pemBlocks, randomSerialNumber, toPem } from '../../../src/pki/index.js';
+import {
+  joinPem,
+  parseCertificate,
+  parseCertificates,
+  pemBlocks,
+  randomSerialNumber,
+  toPem,
+} from '../../../src/pki/index.js';
 import { HOUR, IDENTITY, intermediate, leaf, NOW, root } from './issuing.js';
 
 const ca = root('Root');
@@ -64,7 +71,8 @@ describe('parseCertificate', () => {
 });
 
 describe('parseCertificates', () => {
-  const serials = (pem: string): string[] => parseCertificates(Buffer.from(pem)).map(({ serialNumber }) => serialNumber);
+  const serials = (pem: string): string[] =>
+    parseCertificates(Buffer.from(pem)).map(({ serialNumber }) => serialNumber);
   const chain = [end, middle, ca].map(({ certificate }) => certificate);
   const expected = chain.map(({ serialNumber }) => serialNumber);
 
@@ -91,7 +99,9 @@ describe('parseCertificates', () => {
   });
 
   test('skips blocks of other kinds', () => {
-    assert.deepEqual(serials(`${toPem('X509 CRL', Buffer.alloc(5))}${end.certificate.pem}`), [end.certificate.serialNumber]);
+    assert.deepEqual(serials(`${toPem('X509 CRL', Buffer.alloc(5))}${end.certificate.pem}`), [
+      end.certificate.serialNumber,
+    ]);
   });
 
   test('names the block that is no certificate', () => {
@@ -111,7 +121,9 @@ describe('parseCertificates', () => {
   test('answers garbage in a TRUSTED CERTIFICATE with ERR_SDSD_CERTIFICATE', () => {
     fc.assert(
       fc.property(fc.uint8Array({ minLength: 1, maxLength: 40 }), (bytes) => {
-        assert.throws(() => serials(toPem('TRUSTED CERTIFICATE', Buffer.from(bytes))), { code: 'ERR_SDSD_CERTIFICATE' });
+        assert.throws(() => serials(toPem('TRUSTED CERTIFICATE', Buffer.from(bytes))), {
+          code: 'ERR_SDSD_CERTIFICATE',
+        });
       }),
     );
   });
@@ -121,7 +133,7 @@ describe('issued certificates', () => {
   test('have positive serial numbers of 128 bits that differ', () => {
     const numbers = Array.from({ length: 200 }, () => leaf(ca).certificate.serialNumber);
     assert.equal(new Set(numbers).size, 200);
-    for (const number of numbers) assert.match(number, /^[1-9A-F][0-9A-F]{0,31}$/);
+    for (const number of numbers) assert.match(number, /^(?!00)([0-9A-F]{2}){1,16}$/);
     assert.ok(numbers.some((number) => number.length === 32 && number >= '8'));
   });
 

@@ -31,7 +31,10 @@ test('the public key of every kind is encoded as OpenSSL does', () => {
 });
 
 test('createCsr refuses a URI outside ASCII, and a key that cannot sign', () => {
-  assert.throws(() => createCsr({ key: newKey(), uriSans: ['spiffe://a/é'] }), { code: 'ERR_SDSD_CSR', message: /ASCII/ });
+  assert.throws(() => createCsr({ key: newKey(), uriSans: ['spiffe://a/é'] }), {
+    code: 'ERR_SDSD_CSR',
+    message: /ASCII/,
+  });
   const { privateKey } = generateKeyPairSync('ed25519');
   assert.throws(() => createCsr({ key: privateKey, uriSans: [] }), { code: 'ERR_SDSD_CSR', message: /ed25519/ });
 });

@@ -58,6 +58,7 @@ describe('readPrivateKey', () => {
   });
 
   const pkcs8 = (key: KeyObject): string => toPem('PRIVATE KEY', key.export({ type: 'pkcs8', format: 'der' }));
+  const sec1 = (key: KeyObject): string => encodePrivateKey(key, 'traditional').toString();
   const secret = { cipher: 'aes-256-cbc', passphrase: 'secret', format: 'pem' } as const;
   const refused: [string, string | Buffer, RegExp][] = [
     ['parameters without a key', ecParameters, /no private key/],
@@ -71,7 +72,9 @@ describe('readPrivateKey', () => {
     ['RSA-PSS', pkcs8(generateKeyPairSync('rsa-pss', { modulusLength: 2048 }).privateKey), /kind rsa-pss/],
     ['RSA with 1024 bits', pkcs8(generateKeyPairSync('rsa', { modulusLength: 1024 }).privateKey), /1024 bits/],
     ['P-224', pkcs8(newKey('P-224')), /secp224r1/],
-    ['a key under a wrong label', pkcs8(newKey()).replaceAll('PRIVATE', 'RSA PRIVATE'), /damaged/],
+    ['a PKCS#8 EC key labelled as PKCS#1', pkcs8(newKey()).replaceAll('PRIVATE', 'RSA PRIVATE'), /another form/],
+    ['a PKCS#8 RSA key labelled as PKCS#1', pkcs8(newKey('RSA')).replaceAll('PRIVATE', 'RSA PRIVATE'), /another form/],
+    ['a SEC1 key labelled as PKCS#8', sec1(newKey()).replaceAll('EC PRIVATE', 'PRIVATE'), /another form/],
     ['garbage', toPem('PRIVATE KEY', Buffer.alloc(40, 7)), /damaged/],
     ['an OpenSSH key', toPem('OPENSSH PRIVATE KEY', Buffer.alloc(40, 7)), /OPENSSH PRIVATE KEY/],
   ];
@@ -80,7 +83,10 @@ describe('readPrivateKey', () => {
       assert.throws(
         () => readPrivateKey(Buffer.from(pem)),
         (error) =>
-          error instanceof SdsdError && error.code === 'ERR_SDSD_KEY' && message.test(error.message) && error.hint !== undefined,
+          error instanceof SdsdError &&
+          error.code === 'ERR_SDSD_KEY' &&
+          message.test(error.message) &&
+          error.hint !== undefined,
       );
     });
   }

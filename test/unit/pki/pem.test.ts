@@ -40,8 +40,12 @@ describe('pemBlocks', () => {
 
   const broken: [string, string, RegExp][] = [
     ['a block without its END', one + two.slice(0, 60), /block 2 \(CERTIFICATE\) is cut off/],
-    ['a block that another one interrupts', one.slice(0, 90) + '\n' + two, /block 1 .*begins inside it/],
-    ['a block that ends under another label', one.replace('END CERTIFICATE', 'END X509 CRL'), /block 1 .*ends as X509 CRL/],
+    ['a block that another one interrupts', `${one.slice(0, 90)}\n${two}`, /block 1 .*begins inside it/],
+    [
+      'a block that ends under another label',
+      one.replace('END CERTIFICATE', 'END X509 CRL'),
+      /block 1 .*ends as X509 CRL/,
+    ],
     ['an END without a BEGIN', `${one}MIIB\n-----END CERTIFICATE-----\n`, /block 2 .*no BEGIN/],
     ['a block whose base64 lacks a character', two.replace('AgI', 'Ag'), /block 1 .*base64/],
     ['a block with a strange character', two.replace('AgI', 'Ag*'), /block 1 .*base64/],

@@ -51,15 +51,21 @@ describe('parseSpiffeId', () => {
   test('takes any text apart without loss, or refuses it with ERR_SDSD_SPIFFE_ID', () => {
     const likely = fc.string({ unit: fc.constantFrom('a', 'Z', '0', '.', '-', '_', '/', '%', ':', 'é') });
     fc.assert(
-      fc.property(fc.oneof(fc.string(), likely.map((text) => `spiffe://${text}`)), (text) => {
-        try {
-          const id = parseSpiffeId(text);
-          assert.equal(`spiffe://${id.trustDomain}${id.path}`, text);
-          assert.match(text, /^spiffe:\/\/[a-z0-9._-]+(\/[\w.-]+)*$/);
-        } catch (error) {
-          assert.ok(error instanceof SdsdError && error.code === 'ERR_SDSD_SPIFFE_ID', String(error));
-        }
-      }),
+      fc.property(
+        fc.oneof(
+          fc.string(),
+          likely.map((text) => `spiffe://${text}`),
+        ),
+        (text) => {
+          try {
+            const id = parseSpiffeId(text);
+            assert.equal(`spiffe://${id.trustDomain}${id.path}`, text);
+            assert.match(text, /^spiffe:\/\/[a-z0-9._-]+(\/[\w.-]+)*$/);
+          } catch (error) {
+            assert.ok(error instanceof SdsdError && error.code === 'ERR_SDSD_SPIFFE_ID', String(error));
+          }
+        },
+      ),
       { numRuns: 2000 },
     );
   });
@@ -79,7 +85,10 @@ describe('workloadIdentity', () => {
   ];
   for (const [trustDomain, namespace, serviceAccount, message] of bad) {
     test(`refuses ${JSON.stringify([trustDomain, namespace, serviceAccount])}`, () => {
-      assert.throws(() => workloadIdentity(trustDomain, namespace, serviceAccount), { code: 'ERR_SDSD_SPIFFE_ID', message });
+      assert.throws(() => workloadIdentity(trustDomain, namespace, serviceAccount), {
+        code: 'ERR_SDSD_SPIFFE_ID',
+        message,
+      });
     });
   }
 });

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import { describe, test } from 'node:test';
-import { type Certificate, chainNotAfter, verifyIssued } from '../../../src/pki/index.js';
+import { type Certificate, chainNotAfter, parseCertificate, verifyIssued } from '../../../src/pki/index.js';
 import { HOUR, IDENTITY, intermediate, type Keyed, leaf, NOW, newKey, root } from './issuing.js';
 
 const ca = root('Root');
@@ -17,7 +17,13 @@ interface Case {
   readonly now?: number;
 }
 
-function verify({ chain = [end, middle], roots = [ca], key = chain[0]?.key ?? end.key, now = NOW, ...rest }: Case): void {
+function verify({
+  chain = [end, middle],
+  roots = [ca],
+  key = chain[0]?.key ?? end.key,
+  now = NOW,
+  ...rest
+}: Case): void {
   const certificates = (all: readonly Keyed[]): Certificate[] => all.map(({ certificate }) => certificate);
   const identity = 'identity' in rest ? rest.identity : IDENTITY;
   verifyIssued({
@@ -68,15 +74,22 @@ describe('verifyIssued refuses', () => {
   const expiredRoot = expired('Expired root');
   const sameName = root('Intermediate');
   const forged = { certificate: leaf(middle).certificate, key: newKey() };
-  const tampered = intermediate('Intermediate', ca);
   const noCa = { ...leaf(ca, { subject: { commonName: 'No CA' } }) };
 
   const refused: [string, Case, RegExp][] = [
     ['an empty chain', { chain: [] }, /chain is empty/],
     ['no roots', { roots: [] }, /no root to verify/],
     ['a leaf for another key', { key: forged.key }, /leaf is for another key/],
-    ['a root before the leaf', { chain: [ca, middle, end], key: end.key }, /wrong order: the leaf is certificate 3 of 3/],
-    ['intermediates in the wrong order', { chain: [end, ca, middle] }, /wrong order: certificate 3 issued certificate 1/],
+    [
+      'a root before the leaf',
+      { chain: [ca, middle, end], key: end.key },
+      /wrong order: the leaf is certificate 3 of 3/,
+    ],
+    [
+      'intermediates in the wrong order',
+      { chain: [end, ca, middle] },
+      /wrong order: certificate 3 issued certificate 1/,
+    ],
     ['a leaf without a URI SAN', { chain: [leaf(ca, { uriSans: [], subject: { commonName: 'a' } })] }, /no URI SAN/],
     ['a leaf with two URI SANs', { chain: [leaf(ca, { uriSans: [IDENTITY, IDENTITY] })] }, /2 URI SANs/],
     ['another identity', { identity: `${IDENTITY}2` }, /is for "spiffe:.*default", but ".*default2" was asked for/],
@@ -101,11 +114,20 @@ describe('verifyIssued refuses', () => {
     ['a wrong intermediate', { chain: [end, other] }, /not issued by CN=Other, but by CN=Intermediate/],
     ['an intermediate of the same name with another key', { chain: [end, sameName] }, /that has another key/],
     ['a root of the same name with another key', { chain: [end, middle], roots: [root('Root')] }, /another key/],
-    ['a wrong signature', { chain: [withoutKeyIdentifiers(end), tampered] }, /signature is wrong|another key/],
+    [
+      'a wrong signature',
+      { chain: [tampered(end), middle] },
+      /the leaf is not issued by CN=Intermediate: the signature is/,
+    ],
+    ['a wrong signature by the root', { chain: [end, tampered(middle)] }, /CN=Root: the signature is wrong/],
     ['an issuer that is no CA', { chain: [leaf(noCa), noCa] }, /that is no CA certificate/],
     ['a leaf as root', { chain: [leaf(noCa)], roots: [noCa] }, /that is no CA certificate/],
     ['a leaf that is itself among the roots', { chain: [end], roots: [end] }, /none of the roots/],
-    ['more CAs than the path length allows', { chain: [leaf(belowLimited), belowLimited], roots: [limited] }, /path length/],
+    [
+      'more CAs than the path length allows',
+      { chain: [leaf(belowLimited), belowLimited], roots: [limited] },
+      /path length/,
+    ],
   ];
   for (const [name, input, message] of refused) {
     test(name, () => assert.throws(() => verify(input), { code: 'ERR_SDSD_CHAIN', message }));
@@ -123,7 +145,9 @@ function expired(name: string, key = newKey()): Keyed {
   return root(name, { key, notAfter: NOW - HOUR });
 }
 
-/** The last octet of the signature changed. */
-function withoutKeyIdentifiers(keyed: Keyed): Keyed {
-  return keyed;
+/** The same certificate with another last octet in its signature. */
+function tampered({ certificate, key }: Keyed): Keyed {
+  const der = Buffer.from(certificate.der);
+  der[der.length - 1] = (der.at(-1) ?? 0) ^ 1;
+  return { key, certificate: parseCertificate(der) };
 }

@@ -1,0 +1,292 @@
+import assert from 'node:assert/strict';
+import { createPrivateKey } from 'node:crypto';
+import { type TestContext, test } from 'node:test';
+import { status } from '@grpc/grpc-js';
+import { runCli } from '../../../src/cli/program.js';
+import type { Clock } from '../../../src/clock.js';
+import { systemClock } from '../../../src/clock.js';
+import {
+  type DeltaDiscoveryRequest,
+  type DiscoveryRequest,
+  deltaDiscoveryResponse,
+  discoveryResponse,
+  SECRET_TYPE_URL,
+  type SecretMessage,
+  secretMessage,
+} from '../../../src/rpc/descriptors.js';
+import { cli, fakeIo } from './fake-io.js';
+import { type FakeSds, fakeSdsServer } from './fake-sds-server.js';
+import { NOW, testCa } from './test-ca.js';
+
+const ID = 'spiffe://cluster.local/ns/default/sa/default';
+const ca = await testCa();
+const leaf = await ca.leaf(ID);
+const other = await ca.leaf(ID);
+
+/** Real timers, with the wall clock at {@link NOW}. */
+const clock: Clock = {
+  now: () => NOW,
+  at: (time, callback) => systemClock.at(systemClock.now() + (time - NOW), callback),
+};
+
+function certificate(name = 'default', pair = leaf): Partial<SecretMessage> {
+  return {
+    name,
+    tlsCertificate: {
+      certificateChain: { inlineBytes: Buffer.from(pair.certificate.pem) },
+      privateKey: { inlineBytes: leaf.keyPem },
+    },
+  };
+}
+
+function roots(name = 'ROOTCA'): Partial<SecretMessage> {
+  return { name, validationContext: { trustedCa: { inlineBytes: Buffer.from(ca.root.pem) } } };
+}
+
+function any(message: Partial<SecretMessage>) {
+  return { type_url: SECRET_TYPE_URL, value: secretMessage.encode(message) };
+}
+
+function sotw(...messages: Partial<SecretMessage>[]): Buffer {
+  return discoveryResponse.encode({
+    versionInfo: '7',
+    typeUrl: SECRET_TYPE_URL,
+    nonce: 'n7',
+    resources: messages.map(any),
+  });
+}
+
+async function get(t: TestContext, server: FakeSds, ...args: string[]) {
+  const socket = await fakeSdsServer(t, server);
+  return cli(['get', ...args, '--socket', socket], { clock });
+}
+
+const answering = (answer: Buffer): FakeSds => ({ stream: (_request, call) => void call.write(answer) });
+
+test('shows a certificate as a person reads it, and never its key', async (t) => {
+  const { code, out, err } = await get(t, answering(sotw(certificate())), 'default');
+  assert.equal(err, '');
+  assert.equal(code, 0);
+  for (const line of [
+    /^default, version 7: certificate and key$/m,
+    /^ {2}identity +spiffe:\/\/cluster\.local\/ns\/default\/sa\/default$/m,
+    /^ {2}subject +empty$/m,
+    /^ {2}issuer +CN=test root$/m,
+    new RegExp(`^ {2}serial +${leaf.certificate.serialNumber}$`, 'm'),
+    /^ {2}not before +2029-12-31T23:00:00Z$/m,
+    /^ {2}not after +2030-01-01T23:59:00Z \(23h 59m left\)$/m,
+    /^ {2}key +ECDSA P-256$/m,
+    new RegExp(`^ {2}SHA-256 +${leaf.certificate.fingerprint}$`, 'm'),
+    /^ {2}private key matches the certificate/m,
+    /^ {2}chain +the certificate alone$/m,
+  ]) {
+    assert.match(out, line);
+  }
+  assert.doesNotMatch(out, /PRIVATE KEY/);
+});
+
+test('lists roots with the time that they have left', async (t) => {
+  const { code, out } = await get(t, answering(sotw(roots())), 'ROOTCA');
+  assert.equal(code, 0);
+  assert.match(out, /^ROOTCA, version 7: one root\n {2}subject +CN=test root\n/);
+  assert.match(out, /41d 16h left/);
+});
+
+test('shows that a key does not belong to its certificate', async (t) => {
+  const { out } = await get(t, answering(sotw(certificate('default', other))), 'default');
+  assert.match(out, /private key DOES NOT MATCH/);
+});
+
+test('prints PEM that other programs read, with the key only when asked for', async (t) => {
+  const server = answering(sotw(certificate()));
+  assert.equal((await get(t, server, 'default', '-o', 'pem')).out, leaf.certificate.pem);
+  const { out } = await get(t, server, 'default', '-o', 'pem', '--with-key');
+  assert.equal(out, leaf.certificate.pem + leaf.keyPem.toString());
+  assert.ok(leaf.certificate.x509.checkPrivateKey(createPrivateKey(out)));
+});
+
+test('prints JSON, with the key only when asked for', async (t) => {
+  const server = answering(sotw(certificate()));
+  const plain = JSON.parse((await get(t, server, 'default', '-o', 'json')).out);
+  assert.equal(plain.kind, 'tls-certificate');
+  assert.equal(plain.keyMatches, true);
+  assert.deepEqual(plain.certificates[0].uriSans, [ID]);
+  assert.equal(plain.certificateChain, leaf.certificate.pem);
+  assert.ok(!('privateKey' in plain));
+  const full = JSON.parse((await get(t, server, 'default', '-o', 'json', '--with-key')).out);
+  assert.equal(full.privateKey, leaf.keyPem.toString());
+});
+
+test('asks as Envoy does: a node, the type and the one name', async (t) => {
+  const requests: DiscoveryRequest[] = [];
+  await get(
+    t,
+    {
+      stream: (request, call) => {
+        requests.push(request);
+        call.write(sotw(certificate()));
+      },
+    },
+    'default',
+  );
+  const [request] = requests;
+  assert.match(request?.node?.id ?? '', /^sdsd-get-/);
+  assert.deepEqual(request?.resourceNames, ['default']);
+  assert.equal(request?.typeUrl, SECRET_TYPE_URL);
+  assert.equal(request?.responseNonce, '');
+});
+
+test('asks with the incremental variant', async (t) => {
+  const requests: DeltaDiscoveryRequest[] = [];
+  const answer = deltaDiscoveryResponse.encode({
+    typeUrl: SECRET_TYPE_URL,
+    nonce: 'n',
+    resources: [{ name: 'default', version: '9', resource: any(certificate()) }],
+  });
+  const { out } = await get(
+    t,
+    {
+      delta: (request, call) => {
+        requests.push(request);
+        call.write(answer);
+      },
+    },
+    'default',
+    '--delta',
+  );
+  assert.match(out, /^default, version 9: certificate and key$/m);
+  assert.deepEqual(requests[0]?.resourceNamesSubscribe, ['default']);
+});
+
+test('says that a server does not serve a name, when it says so', async (t) => {
+  const answer = deltaDiscoveryResponse.encode({ typeUrl: SECRET_TYPE_URL, nonce: 'n', removedResources: ['web'] });
+  const { code, err } = await get(t, { delta: (_request, call) => void call.write(answer) }, 'web', '--delta');
+  assert.equal(code, 1);
+  assert.match(err, /does not serve web \[ERR_SDSD_SDS\]\n {2}try: /);
+});
+
+test('fetches once, and shows a gRPC status by its name', async (t) => {
+  const good = await get(t, { fetch: (_request, reply) => reply(null, sotw(certificate())) }, 'default', '--fetch');
+  assert.match(good.out, /certificate and key/);
+  const bad = await get(
+    t,
+    { fetch: (_request, reply) => reply({ code: status.NOT_FOUND, details: 'no "web" here' }) },
+    'web',
+    '--fetch',
+  );
+  assert.equal(bad.code, 1);
+  assert.match(bad.err, /answered NOT_FOUND: no "web" here \[ERR_SDSD_SDS\]/);
+});
+
+test('waits past answers without the name, and gives up in time', async (t) => {
+  const late: FakeSds = {
+    stream: (_request, call, index) => {
+      if (index === 0) {
+        call.write(sotw());
+        setTimeout(() => call.write(sotw(certificate())), 20);
+      }
+    },
+  };
+  assert.equal((await get(t, late, 'default')).code, 0);
+  const never = await get(
+    t,
+    { stream: (_request, call, index) => void (index === 0 && call.write(sotw())) },
+    'web',
+    '--timeout',
+    '50ms',
+  );
+  assert.equal(never.code, 1);
+  assert.match(never.err, /did not send web within 0\.05 s.*\[ERR_SDSD_TIMEOUT\]/);
+  const mute = await get(t, {}, 'web', '--fetch', '--timeout', '50ms');
+  assert.match(mute.err, /ERR_SDSD_TIMEOUT/);
+});
+
+test('refuses an answer that is not what was asked for', async (t) => {
+  const cases: readonly [answer: Buffer, why: RegExp][] = [
+    [sotw(certificate('web')), /named "web" instead/],
+    [sotw(certificate(), roots()), /2 secrets/],
+    [sotw({ name: 'default' }), /neither a certificate nor roots/],
+    [sotw({ ...certificate(), tlsCertificate: { certificateChain: null, privateKey: null } }), /no certificate chain/],
+    [discoveryResponse.encode({ typeUrl: 'type.googleapis.com/x', nonce: 'n' }), /of the type/],
+    [Buffer.from([0xff, 0xff]), /cannot be decoded/],
+  ];
+  for (const [answer, why] of cases) {
+    const { code, out, err } = await get(t, answering(answer), 'default');
+    assert.equal(code, 1);
+    assert.equal(out, '');
+    assert.match(err, why);
+    assert.match(err, /\[ERR_SDSD_SDS\]/);
+  }
+});
+
+test('shows a secret that lies in files of the server', async (t) => {
+  const inFiles = { certificateChain: { filename: '/certs/chain.pem' }, privateKey: { filename: '/certs/key.pem' } };
+  const { out } = await get(t, answering(sotw({ name: 'default', tlsCertificate: inFiles })), 'default');
+  assert.match(out, /certificate in the file \/certs\/chain\.pem/);
+});
+
+test('escapes what a server sends to harm the terminal', async (t) => {
+  const hostile: FakeSds = { fetch: (_request, reply) => reply({ code: status.UNKNOWN, details: 'a\nb' }) };
+  assert.match((await get(t, hostile, 'default', '--fetch')).err, /UNKNOWN: a\\nb/);
+});
+
+test('watches: prints each push, acknowledges it, and ends at Ctrl-C without an error', async (t) => {
+  const requests: DiscoveryRequest[] = [];
+  const socket = await fakeSdsServer(t, {
+    stream: (request, call, index) => {
+      requests.push(request);
+      if (index < 2) call.write(sotw(certificate('default', index === 0 ? leaf : other)));
+      if (index === 2) io.signal('SIGINT');
+    },
+  });
+  const io = fakeIo({ clock });
+  assert.equal(await runCli(['get', 'default', '--watch', '--socket', socket], io), 0);
+  assert.equal(io.err(), '');
+  assert.equal(io.out().match(/^default, version 7/gm)?.length, 2);
+  const acks = requests
+    .slice(1)
+    .map(({ versionInfo, responseNonce, errorDetail }) => [versionInfo, responseNonce, errorDetail]);
+  assert.deepEqual(acks, [
+    ['7', 'n7', null],
+    ['7', 'n7', null],
+  ]);
+});
+
+test('says that a watched stream has ended', async (t) => {
+  const server: FakeSds = {
+    stream: (_request, call, index) => {
+      if (index === 0) call.write(sotw(certificate()));
+      else call.emit('error', { code: status.UNAVAILABLE, details: 'shutting down' });
+    },
+  };
+  const { code, out, err } = await get(t, server, 'default', '--watch');
+  assert.equal(code, 1);
+  assert.match(out, /certificate and key/);
+  assert.match(err, /answered UNAVAILABLE: shutting down/);
+});
+
+test('says how to start the daemon when none runs', async () => {
+  const { code, err } = await cli(['get', 'default', '--socket', '/nowhere/s']);
+  assert.equal(code, 1);
+  assert.match(
+    err,
+    /no SDS server answers on \/nowhere\/s: is sdsd running\? \[ERR_SDSD_SOCKET\]\n {2}try: start it with `sdsd run`/,
+  );
+});
+
+test('refuses options that contradict each other, before anything is asked', async () => {
+  const cases: readonly [args: readonly string[], why: RegExp][] = [
+    [['--with-key'], /-o pem or -o json/],
+    [['--fetch', '--delta'], /exclude each other/],
+    [['--fetch', '--watch'], /nothing to watch/],
+    [['--timeout', '10'], /--timeout 10 cannot be used: the number needs a unit/],
+    [['--timeout', '0s'], /--timeout 0s/],
+    [['-o', 'yaml'], /text, pem, json/],
+  ];
+  for (const [args, why] of cases) {
+    const { code, err } = await cli(['get', 'default', ...args]);
+    assert.equal(code, 2);
+    assert.match(err, why);
+    assert.match(err, /\[ERR_SDSD_USAGE\]/);
+  }
+});
