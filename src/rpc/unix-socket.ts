@@ -19,6 +19,9 @@ export const MAX_SOCKET_PATH_BYTES = process.platform === 'darwin' ? 103 : 107;
 const PROBE_TRIES = 3;
 const PROBE_TIMEOUT_MS = 1_000;
 
+/** Makes the temporary names of this process differ. */
+let attempts = 0;
+
 export interface ListenOptions {
   /** Absolute path of the socket. Missing directories are made. */
   readonly path: string;
@@ -52,20 +55,21 @@ export async function listenUnix(server: Server, options: ListenOptions): Promis
   if (!options.anyLength) checkLength(path);
   const directory = openDirectory(dirname(path));
   try {
+    const own = `${directory.prefix}.sdsd-${process.pid}-${++attempts}`;
     const place: Place = {
       path,
       target: `${directory.prefix}${basename(path)}`,
-      temporary: `${directory.prefix}.${basename(path)}.${process.pid}`,
-      aside: `${directory.prefix}.${basename(path)}.${process.pid}.dead`,
+      temporary: own,
+      aside: `${own}.dead`,
     };
     const { temporary } = place;
     await bind(server, place);
     try {
       chmodSync(temporary, options.mode);
       await claim(place, options);
-      const own = lstatSync(temporary);
+      const socket = lstatSync(temporary);
       unlinkSync(temporary);
-      return listener(server, path, own);
+      return listener(server, path, socket);
     } catch (error) {
       await closeServer(server);
       throw error;

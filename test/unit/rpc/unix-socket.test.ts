@@ -1,0 +1,197 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, readdirSync, statSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
+import { connect, createServer, type Server } from 'node:net';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { type ListenOptions, listenUnix, MAX_SOCKET_PATH_BYTES, probeSocket } from '../../../src/rpc/index.js';
+import { temporaryDirectory } from '../../support/temp.js';
+
+const GREETING = Buffer.from('hello');
+
+/** A server that answers, as ours do. */
+function answering(): Server {
+  return createServer((socket) => socket.end('here'));
+}
+
+function options(path: string): ListenOptions {
+  return { path, mode: 0o660, greeting: GREETING };
+}
+
+async function ask(path: string): Promise<string> {
+  const socket = connect(path);
+  const [data] = await once(socket, 'data');
+  return String(data);
+}
+
+/** Leaves a socket behind as a process does that is killed. */
+async function leaveDeadSocket(path: string): Promise<void> {
+  const code = `require('net').createServer().listen(${JSON.stringify(path)}, () => process.kill(process.pid, 'SIGKILL'))`;
+  await once(spawn(process.execPath, ['-e', code]), 'exit');
+  assert.ok(statSync(path).isSocket());
+}
+
+describe('listenUnix', () => {
+  it('makes missing directories, and gives the socket its mode whatever the umask', async () => {
+    await using directory = await temporaryDirectory();
+    for (const [umask, mode] of [
+      [0o077, 0o660],
+      [0o000, 0o600],
+    ] as const) {
+      const path = join(directory.path, 'a', String(umask), 'socket');
+      const before = process.umask(umask);
+      try {
+        const listener = await listenUnix(answering(), { ...options(path), mode });
+        assert.equal(statSync(path).mode & 0o777, mode);
+        assert.deepEqual(readdirSync(join(path, '..')), ['socket'], 'nothing else is left');
+        await listener.close();
+      } finally {
+        process.umask(before);
+      }
+      assert.ok(!existsSync(path), 'the socket goes with its listener');
+    }
+  });
+
+  it('takes the longest path that there is, and refuses a longer one before it binds anything (S5)', async () => {
+    await using directory = await temporaryDirectory();
+    const fits = join(directory.path, 'x'.repeat(MAX_SOCKET_PATH_BYTES - directory.path.length - 1));
+    const listener = await listenUnix(answering(), options(fits));
+    assert.equal(await ask(fits), 'here');
+    await listener.close();
+    await assert.rejects(listenUnix(answering(), options(`${fits}y`)), {
+      code: 'ERR_SDSD_SOCKET',
+      message: new RegExp(`has ${MAX_SOCKET_PATH_BYTES + 1} bytes`),
+    });
+    assert.deepEqual(readdirSync(directory.path), []);
+  });
+
+  it('replaces a socket that nothing listens on (S1)', async () => {
+    await using directory = await temporaryDirectory();
+    const path = join(directory.path, 'socket');
+    await leaveDeadSocket(path);
+    const listener = await listenUnix(answering(), options(path));
+    assert.equal(await ask(path), 'here');
+    await listener.close();
+  });
+
+  it('replaces a server that accepts and stays mute, and tells of it (S1)', async () => {
+    await using directory = await temporaryDirectory();
+    const path = join(directory.path, 'socket');
+    const mute = createServer(() => undefined).listen(path);
+    await once(mute, 'listening');
+    const told: string[] = [];
+    const listener = await listenUnix(answering(), { ...options(path), onMute: (socket) => told.push(socket) });
+    assert.deepEqual(told, [path]);
+    assert.equal(await ask(path), 'here');
+    await listener.close();
+    mute.close();
+  });
+
+  it('refuses to take the place of a server that answers', async () => {
+    await using directory = await temporaryDirectory();
+    const path = join(directory.path, 'socket');
+    const first = await listenUnix(answering(), options(path));
+    await assert.rejects(listenUnix(answering(), options(path)), { code: 'ERR_SDSD_SOCKET_IN_USE' });
+    assert.equal(await ask(path), 'here');
+    await first.close();
+  });
+
+  const inTheWay: readonly [kind: string, make: (path: string) => void][] = [
+    ['a file', (path) => writeFileSync(path, 'precious')],
+    ['a directory', (path) => mkdirSync(path)],
+    ['a symbolic link', (path) => symlinkSync('/nowhere', path)],
+  ];
+  for (const [kind, make] of inTheWay) {
+    it(`leaves ${kind} alone that is in the way, and says so (S3)`, async () => {
+      await using directory = await temporaryDirectory();
+      const path = join(directory.path, 'socket');
+      make(path);
+      await assert.rejects(listenUnix(answering(), options(path)), {
+        code: 'ERR_SDSD_SOCKET',
+        message: new RegExp(kind),
+      });
+      assert.deepEqual(readdirSync(directory.path), ['socket']);
+    });
+  }
+
+  it('says what is wrong when the directory is a file', async () => {
+    await using directory = await temporaryDirectory();
+    writeFileSync(join(directory.path, 'file'), '');
+    await assert.rejects(listenUnix(answering(), options(join(directory.path, 'file', 'socket'))), {
+      code: 'ERR_SDSD_SOCKET',
+      hint: /directory/,
+    });
+  });
+
+  it('lets one of many that start at once have the path (a dead socket is in the way)', async () => {
+    await using directory = await temporaryDirectory();
+    const path = join(directory.path, 'socket');
+    await leaveDeadSocket(path);
+    const script = `
+      import { createServer } from 'node:net';
+      import { listenUnix } from ${JSON.stringify(new URL('../../../src/rpc/index.ts', import.meta.url).href)};
+      process.stdin.once('data', async () => {
+        try {
+          await listenUnix(createServer((socket) => socket.end(String(process.pid))), {
+            path: ${JSON.stringify(path)}, mode: 0o600, greeting: Buffer.from('?') });
+          console.log('serves');
+        } catch (error) { console.log(error.code); process.exit(0); }
+      });
+      console.log('waits');`;
+    const children = Array.from({ length: 4 }, () =>
+      spawn(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', script], {
+        stdio: ['pipe', 'pipe', 'inherit'],
+      }),
+    );
+    const outputs = children.map((child) => {
+      const lines: string[] = [];
+      const waiters: (() => void)[] = [];
+      child.stdout.on('data', (data: Buffer) => {
+        lines.push(...data.toString().trim().split('\n'));
+        for (const wake of waiters.splice(0)) wake();
+      });
+      return async (count: number): Promise<string[]> => {
+        while (lines.length < count) await new Promise<void>((resolve) => waiters.push(resolve));
+        return lines;
+      };
+    });
+    await Promise.all(outputs.map((lines) => lines(1)));
+    for (const child of children) child.stdin.write('go\n');
+    const said = (await Promise.all(outputs.map((lines) => lines(2)))).map(([, line]) => line);
+    const winner = children[said.indexOf('serves')];
+    assert.deepEqual(said.toSorted(), [...Array(3).fill('ERR_SDSD_SOCKET_IN_USE'), 'serves'].sort());
+    assert.equal(await ask(path), String(winner?.pid));
+    for (const child of children) child.kill('SIGKILL');
+  });
+});
+
+describe('a listener whose path was taken', () => {
+  it('knows that it was deleted, or replaced, and leaves the other server its socket when it closes', async () => {
+    await using directory = await temporaryDirectory();
+    const path = join(directory.path, 'socket');
+    const listener = await listenUnix(answering(), options(path));
+    assert.ok(listener.ownsPath());
+    unlinkSync(path);
+    assert.ok(!listener.ownsPath());
+    const other = createServer((socket) => socket.end('other')).listen(path);
+    await once(other, 'listening');
+    assert.ok(!listener.ownsPath());
+    await listener.close();
+    assert.equal(await ask(path), 'other');
+    other.close();
+  });
+});
+
+describe('probeSocket', () => {
+  it('tells an absent, a dead and a living socket apart', async () => {
+    await using directory = await temporaryDirectory();
+    const path = join(directory.path, 'socket');
+    assert.equal(await probeSocket(path, GREETING), 'absent');
+    await leaveDeadSocket(path);
+    assert.equal(await probeSocket(path, GREETING), 'refused');
+    const listener = await listenUnix(answering(), options(path));
+    assert.equal(await probeSocket(path, GREETING), 'answers');
+    await listener.close();
+  });
+});
