@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import {
   chmodSync,
   closeSync,
@@ -18,9 +19,6 @@ export const MAX_SOCKET_PATH_BYTES = process.platform === 'darwin' ? 103 : 107;
 
 const PROBE_TRIES = 3;
 const PROBE_TIMEOUT_MS = 1_000;
-
-/** Makes the temporary names of this process differ. */
-let attempts = 0;
 
 export interface ListenOptions {
   /** Absolute path of the socket. Missing directories are made. */
@@ -55,7 +53,7 @@ export async function listenUnix(server: Server, options: ListenOptions): Promis
   if (!options.anyLength) checkLength(path);
   const directory = openDirectory(dirname(path));
   try {
-    const own = `${directory.prefix}.sdsd-${process.pid}-${++attempts}`;
+    const own = `${directory.prefix}.sdsd-${process.pid}-${randomBytes(4).toString('hex')}`;
     const place: Place = {
       path,
       target: `${directory.prefix}${basename(path)}`,
@@ -88,9 +86,13 @@ interface Place {
   readonly aside: string;
 }
 
+function fits(path: string): boolean {
+  return Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES;
+}
+
 function checkLength(path: string): void {
+  if (fits(path)) return;
   const bytes = Buffer.byteLength(path);
-  if (bytes <= MAX_SOCKET_PATH_BYTES) return;
   throw new SdsdError(
     'ERR_SDSD_SOCKET',
     `cannot listen on ${path}: the path has ${bytes} bytes, and a Unix socket's path may have ${MAX_SOCKET_PATH_BYTES}`,
@@ -154,7 +156,7 @@ async function removeDead({ path, target, aside }: Place, options: ListenOptions
       hint: 'remove it, or choose another path with --socket or SDS_SOCKET',
     });
   }
-  const answer = await probeSocket(target, options.greeting);
+  const answer = await probeSocket(fits(path) ? path : target, options.greeting);
   if (answer === 'answers') {
     throw new SdsdError('ERR_SDSD_SOCKET_IN_USE', `another server answers on ${path}`, {
       hint: 'stop it, or choose another path with --socket or SDS_SOCKET',

@@ -4,6 +4,7 @@
  * https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#incremental-xds
  */
 import { type DeltaDiscoveryRequest, SECRET_TYPE_URL } from '../rpc/index.js';
+import { redact } from './redact.js';
 import { versionNumber } from './sotw.js';
 import { Draft, faultOf, plainNames, type RequestHead, type Step, type StreamState } from './stream-state.js';
 
@@ -12,7 +13,7 @@ export function onDeltaRequest(state: StreamState, request: DeltaDiscoveryReques
     nodeId: request.node?.id,
     typeUrl: request.typeUrl,
     responseNonce: request.responseNonce,
-    error: request.errorDetail?.message,
+    error: request.errorDetail ? redact(request.errorDetail.message) : undefined,
   };
   const draft = new Draft(state);
   const fault = faultOf(state, head, SECRET_TYPE_URL);

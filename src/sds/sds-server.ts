@@ -13,9 +13,9 @@ import {
   status,
   type UnaryResult,
 } from '../rpc/index.js';
-import type { Caller, Secret, SecretResult } from '../secrets/index.js';
+import type { Caller, SecretResult } from '../secrets/index.js';
 import { onDeltaRequest } from './delta.js';
-import { SecretEncoder } from './encoding.js';
+import { type PaddedSecret, SecretEncoder } from './encoding.js';
 import type { SecretManager } from './secret-manager.js';
 import { Snapshot } from './snapshot.js';
 import { onDiscoveryRequest } from './sotw.js';
@@ -78,6 +78,11 @@ export class SdsServer {
         warned: (stream, message) => log.warn(message, { node: stream.state.nodeId }),
         fault: (stream, error) => log.error('a stream failed and was ended', { node: stream.state.nodeId, error }),
       },
+      onRepaired: (repaired, kind) => {
+        for (const stream of this.#streams) {
+          if (stream.connectionId === repaired.connectionId) stream.refreshPartners(kind);
+        }
+      },
       onClosed: (stream) => this.#streams.delete(stream),
     };
   }
@@ -121,12 +126,12 @@ export class SdsServer {
     const caller: Caller = { connectionId, nodeId: node.id };
     const names = [...new Set(resourceNames)];
     const results = await Promise.all(names.map((name) => this.#snapshot.fetch(name, caller)));
-    const secrets: Secret[] = [];
+    const secrets: PaddedSecret[] = [];
     for (const [index, result] of results.entries()) {
       if (result.kind !== 'secret') return { error: fetchError(names[index] ?? '', result) };
-      secrets.push(result.secret);
+      secrets.push({ secret: result.secret, padding: 0 });
     }
-    const newest = secrets.reduce((max, secret) => Math.max(max, secret.version), 0);
+    const newest = secrets.reduce((max, { secret }) => Math.max(max, secret.version), 0);
     return { message: this.#encoder.response('sotw', secrets, [], String(newest)) };
   }
 }

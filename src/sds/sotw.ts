@@ -3,6 +3,7 @@
  * https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#ack-nack-and-resource-type-instance-version
  */
 import { type DiscoveryRequest, SECRET_TYPE_URL } from '../rpc/index.js';
+import { redact } from './redact.js';
 import { Draft, faultOf, plainNames, type RequestHead, type Step, type StreamState } from './stream-state.js';
 
 export function onDiscoveryRequest(state: StreamState, request: DiscoveryRequest): Step {
@@ -10,7 +11,7 @@ export function onDiscoveryRequest(state: StreamState, request: DiscoveryRequest
     nodeId: request.node?.id,
     typeUrl: request.typeUrl,
     responseNonce: request.responseNonce,
-    error: request.errorDetail?.message,
+    error: request.errorDetail ? redact(request.errorDetail.message) : undefined,
   };
   const draft = new Draft(state);
   const fault = faultOf(state, head, SECRET_TYPE_URL);

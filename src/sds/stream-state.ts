@@ -25,6 +25,17 @@ export interface Watch {
   readonly rejected: { readonly version: number | undefined; readonly error: string } | undefined;
   /** The protocol demands an answer, even if it repeats what was sent. */
   readonly owed: boolean;
+  /** The client is to look at it anew, so it is sent again in other bytes. */
+  readonly refresh: boolean;
+  /** How many newlines were added to what was sent, to make the same content other bytes. */
+  readonly padding: number;
+}
+
+/** One secret in a response. */
+export interface Answer {
+  readonly name: string;
+  /** Newlines to add to its PEM. 0: as it is, in the bytes that all streams share. */
+  readonly padding: number;
 }
 
 /** A response without ACK or NACK so far. */
@@ -54,12 +65,13 @@ export type Action =
   | { readonly kind: 'unsubscribe'; readonly name: string }
   | {
       readonly kind: 'respond';
-      readonly names: readonly string[];
+      readonly answers: readonly Answer[];
       readonly removed: readonly string[];
       /** Also the response's version. */
       readonly nonce: string;
     }
-  | { readonly kind: 'acknowledged'; readonly names: readonly string[] }
+  /** `repaired`: those of the names whose earlier version the client had rejected. */
+  | { readonly kind: 'acknowledged'; readonly names: readonly string[]; readonly repaired: readonly string[] }
   | { readonly kind: 'rejected'; readonly names: readonly string[]; readonly error: string }
   | { readonly kind: 'warn'; readonly message: string }
   /** The request itself is wrong: the stream ends with INVALID_ARGUMENT. */
@@ -73,7 +85,14 @@ export interface Step {
 /** A client that never answers is remembered for this many responses; the answer to an older one is ignored. */
 const MAX_UNANSWERED = 100;
 
-const NEW_WATCH: Watch = { sent: undefined, holds: undefined, rejected: undefined, owed: true };
+const NEW_WATCH: Watch = {
+  sent: undefined,
+  holds: undefined,
+  rejected: undefined,
+  owed: true,
+  refresh: false,
+  padding: 0,
+};
 
 export function initialState(variant: 'sotw' | 'delta'): StreamState {
   return {
@@ -162,22 +181,27 @@ export class Draft {
     this.#ownDirty().delete(name);
   }
 
-  /** Books the ACK or NACK of the response with this nonce; false if no such response waits for one. */
-  answer(nonce: string, error: string | undefined): boolean {
+  /** Books the ACK (no error) or NACK of the response with this nonce, if one waits for it. */
+  answer(nonce: string, error: string | undefined): void {
     const entry = this.#state.unanswered.find((response) => response.nonce === nonce);
-    if (!entry) return false;
+    if (!entry) return;
     this.set({ unanswered: this.#state.unanswered.filter((response) => response !== entry) });
     const names: string[] = [];
+    const repaired: string[] = [];
     for (const [name, version] of entry.versions) {
-      if (!this.watch(name)) continue;
+      const watch = this.watch(name);
+      if (!watch) continue;
       names.push(name);
-      this.update(
-        name,
-        error === undefined ? { holds: version, rejected: undefined } : { rejected: { version, error } },
-      );
+      if (error !== undefined) {
+        this.update(name, { rejected: { version, error } });
+      } else {
+        if (watch.rejected && (watch.rejected.version ?? 0) < version) repaired.push(name);
+        this.update(name, { holds: version, rejected: undefined });
+      }
     }
-    this.actions.push(error === undefined ? { kind: 'acknowledged', names } : { kind: 'rejected', names, error });
-    return true;
+    this.actions.push(
+      error === undefined ? { kind: 'acknowledged', names, repaired } : { kind: 'rejected', names, error },
+    );
   }
 
   step(): Step {
@@ -214,7 +238,7 @@ export function changed(state: StreamState, name: string): Step {
 export function flush(state: StreamState, lookup: Lookup): Step {
   if (state.dirty.size === 0) return { state, actions: [] };
   const draft = new Draft(state);
-  const versions: [string, number][] = [];
+  const found: Found[] = [];
   const removed: string[] = [];
   for (const name of state.dirty) {
     draft.clearDirty(name);
@@ -222,14 +246,39 @@ export function flush(state: StreamState, lookup: Lookup): Step {
     if (!watch) continue;
     const offer = lookup(name);
     if (offer.kind === 'secret') {
-      if (watch.owed || watch.sent !== offer.version) versions.push([name, offer.version]);
+      const { version } = offer;
+      if (watch.owed || watch.refresh || watch.sent !== version)
+        found.push({ name, version, padding: padding(watch, version) });
     } else if (state.variant === 'delta' && isRemoval(offer, watch)) {
       removed.push(name);
     } else if (offer.kind !== 'pending') {
       draft.update(name, { owed: false });
     }
   }
-  if (versions.length > 0 || removed.length > 0) respond(draft, versions, removed);
+  if (found.length > 0 || removed.length > 0) respond(draft, found, removed);
+  return draft.step();
+}
+
+interface Found extends Answer {
+  readonly version: number;
+}
+
+/** Envoy takes bytes that it has seen for evaluated: what it is to evaluate again has to be other bytes. */
+function padding(watch: Watch, version: number): number {
+  if (watch.sent !== version) return 0;
+  return watch.refresh || watch.rejected?.version === version ? watch.padding + 1 : watch.padding;
+}
+
+/**
+ * The client has accepted the repaired partner of a name. Envoy may have rejected this one for its partner's fault, and
+ * would not look at the same bytes again.
+ */
+export function refresh(state: StreamState, name: string): Step {
+  const draft = new Draft(state);
+  if (typeof draft.watch(name)?.sent === 'number') {
+    draft.update(name, { refresh: true, rejected: undefined });
+    draft.markDirty(name);
+  }
   return draft.step();
 }
 
@@ -244,18 +293,22 @@ function isRemoval(offer: Offer, watch: Watch): boolean {
  * as nonce too, and one encoded response serves every stream. What repeats or mixes gets a fraction: still greater than all
  * before, and unique on this stream.
  */
-function respond(draft: Draft, versions: readonly (readonly [string, number])[], removed: readonly string[]): void {
+function respond(draft: Draft, found: readonly Found[], removed: readonly string[]): void {
   const { highest, repeats, unanswered } = draft.state;
-  const newest = versions.reduce((max, [, version]) => Math.max(max, version), highest);
-  const shared = versions.length === 1 && removed.length === 0 && newest > highest;
+  const newest = found.reduce((max, { version }) => Math.max(max, version), highest);
+  const shared = found.length === 1 && removed.length === 0 && newest > highest;
   const nonce = shared ? `${newest}` : `${newest}.${String(repeats + 1).padStart(6, '0')}`;
-  for (const [name, version] of versions) draft.update(name, { sent: version, owed: false });
+  for (const { name, version, padding } of found) {
+    draft.update(name, { sent: version, owed: false, refresh: false, padding });
+  }
   for (const name of removed) draft.update(name, { sent: 'absent', holds: undefined, owed: false });
+  const versions = found.map(({ name, version }) => [name, version] as const);
   draft.set({
     nonce,
     highest: newest,
     repeats: shared ? repeats : repeats + 1,
     unanswered: [...unanswered, { nonce, versions }].slice(-MAX_UNANSWERED),
   });
-  draft.actions.push({ kind: 'respond', names: versions.map(([name]) => name), removed, nonce });
+  const answers = found.map(({ name, padding }) => ({ name, padding }));
+  draft.actions.push({ kind: 'respond', answers, removed, nonce });
 }

@@ -3,7 +3,17 @@ import { type Decoded, type StreamCall, type StreamHandler, status } from '../rp
 import type { Caller, Secret } from '../secrets/index.js';
 import type { SecretEncoder } from './encoding.js';
 import type { Interest, Snapshot, Subscriber } from './snapshot.js';
-import { type Action, changed, flush, initialState, type Offer, type Step, type StreamState } from './stream-state.js';
+import {
+  type Action,
+  type Answer,
+  changed,
+  flush,
+  initialState,
+  type Offer,
+  refresh,
+  type Step,
+  type StreamState,
+} from './stream-state.js';
 
 /** What happens on streams, for logs and metrics. Texts come from clients: they are data. */
 export interface StreamEvents {
@@ -17,6 +27,8 @@ export interface StreamContext {
   readonly snapshot: Snapshot;
   readonly encoder: SecretEncoder;
   readonly events: StreamEvents;
+  /** A client has accepted the successor of a secret that it had rejected. */
+  readonly onRepaired: (stream: SdsStream, kind: Secret['kind']) => void;
   /** Called once, when the stream is over. */
   readonly onClosed: (stream: SdsStream) => void;
 }
@@ -67,14 +79,14 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
   }
 
   changed(name: string): void {
-    if (this.#over) return;
-    try {
-      this.#apply(changed(this.#state, name));
-      this.#flush();
-    } catch (error) {
-      // It came from a renewal, which must not fail, nor the other streams, because this one does.
-      this.#context.events.fault(this, error);
-      this.end(status.INTERNAL, 'internal error');
+    this.#unasked(() => changed(this.#state, name));
+  }
+
+  /** A secret of this kind was repaired on this connection: what is used together with it is sent anew. */
+  refreshPartners(kind: Secret['kind']): void {
+    for (const [name, interest] of this.#interests) {
+      const result = interest.current();
+      if (result.kind === 'secret' && result.secret.kind !== kind) this.#unasked(() => refresh(this.#state, name));
     }
   }
 
@@ -99,6 +111,18 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
     this.#context.onClosed(this);
   }
 
+  /** A step that no message of this client caused: whoever did must not fail, nor other streams, because this one does. */
+  #unasked(step: () => Step): void {
+    if (this.#over) return;
+    try {
+      this.#apply(step());
+      this.#flush();
+    } catch (error) {
+      this.#context.events.fault(this, error);
+      this.end(status.INTERNAL, 'internal error');
+    }
+  }
+
   #flush(): void {
     if (this.#writing || this.#busy || this.#over) return;
     this.#apply(flush(this.#state, (name) => this.#offer(name)));
@@ -120,10 +144,14 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
         this.#interests.delete(action.name);
         return;
       case 'respond':
-        this.#respond(action.names, action.removed, action.nonce);
+        this.#respond(action.answers, action.removed, action.nonce);
         return;
       case 'acknowledged':
         for (const name of action.names) this.#context.snapshot.acknowledged(name, this);
+        for (const name of action.repaired) {
+          const secret = this.#secret(name);
+          if (secret) this.#context.onRepaired(this, secret.kind);
+        }
         return;
       case 'rejected':
         this.#context.events.rejected(this, action.names, action.error);
@@ -137,8 +165,11 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
     }
   }
 
-  #respond(names: readonly string[], removed: readonly string[], nonce: string): void {
-    const secrets = names.map((name) => this.#secret(name)).filter((secret) => secret !== undefined);
+  #respond(answers: readonly Answer[], removed: readonly string[], nonce: string): void {
+    const secrets = answers.flatMap(({ name, padding }) => {
+      const secret = this.#secret(name);
+      return secret ? [{ secret, padding }] : [];
+    });
     const message = this.#context.encoder.response(this.#state.variant, secrets, removed, nonce);
     this.#writing = true;
     this.#call.send(message, () => {

@@ -13,6 +13,7 @@ import {
   flush,
   initialState,
   type Offer,
+  refresh,
   type StreamState,
 } from '../../../src/sds/stream-state.js';
 
@@ -68,7 +69,7 @@ function run(variant: 'sotw' | 'delta', rows: readonly Row[]): StreamState {
     take(flush(state, (name) => offers.get(name) ?? { kind: 'pending' }));
     const responses = actions.filter((action) => action.kind === 'respond');
     assert.deepEqual(
-      responses.map(({ names, removed }) => ({ names, removed })),
+      responses.map(({ answers, removed }) => ({ names: answers.map(({ name }) => name), removed })),
       row.sends || row.removes ? [{ names: row.sends ?? [], removed: row.removes ?? [] }] : [],
       `${row.step}: responses`,
     );
@@ -323,13 +324,58 @@ describe('delta', () => {
   }
 });
 
+describe('a rejected secret', () => {
+  const nack = (state: StreamState, error: string): StreamState =>
+    onDeltaRequest(state, deltaRequest({ step: '', error }, state.nonce)).state;
+  const subscribed = (): StreamState =>
+    flush(onDeltaRequest(initialState('delta'), deltaRequest({ step: '', ask: ['A'] }, '')).state, () => secret(11))
+      .state;
+
+  it('is told as repaired when the client accepts its successor, and not before', () => {
+    let state = nack(subscribed(), 'bad');
+    ({ state } = flush(changed(state, 'A').state, () => secret(13)));
+    const { actions } = onDeltaRequest(state, deltaRequest({ step: '' }, state.nonce));
+    assert.deepEqual(actions, [{ kind: 'acknowledged', names: ['A'], repaired: ['A'] }]);
+  });
+
+  it('is sent in other bytes if the client asks for it again: the same ones it would not look at', () => {
+    const paddings: number[] = [];
+    let state = nack(subscribed(), 'bad');
+    for (let round = 0; round < 3; round++) {
+      ({ state } = onDeltaRequest(state, deltaRequest({ step: '', ask: ['A'] }, '')));
+      const step = flush(state, () => secret(11));
+      state = nack(step.state, 'bad');
+      for (const action of step.actions) if (action.kind === 'respond') paddings.push(action.answers[0]?.padding ?? -1);
+    }
+    assert.deepEqual(paddings, [1, 2, 3]);
+  });
+
+  it('has its partner sent anew, once, in other bytes; an ACK of that repairs nothing further', () => {
+    const state = nack(subscribed(), "the other one's fault");
+    const fresh = refresh(state, 'A').state;
+    const step = flush(fresh, () => secret(11));
+    assert.deepEqual(
+      step.actions.map((action) => action.kind === 'respond' && action.answers),
+      [[{ name: 'A', padding: 1 }]],
+    );
+    const ack = onDeltaRequest(step.state, deltaRequest({ step: '' }, step.state.nonce));
+    assert.deepEqual(ack.actions, [{ kind: 'acknowledged', names: ['A'], repaired: [] }]);
+    assert.deepEqual(flush(ack.state, () => secret(11)).actions, []);
+  });
+
+  it('is not sent anew to a client that was never sent it', () => {
+    const { state } = onDeltaRequest(initialState('delta'), deltaRequest({ step: '', ask: ['X'] }, ''));
+    assert.deepEqual(flush(refresh(state, 'X').state, () => ({ kind: 'pending' })).actions, []);
+  });
+});
+
 describe('either variant', () => {
   it('sends the newest only when the client could not take the ones between', () => {
     let { state } = onDiscoveryRequest(initialState('sotw'), sotwRequest({ step: '', ask: ['A'] }, ''));
     ({ state } = flush(state, () => secret(1)));
     for (let version = 2; version <= 50; version++) ({ state } = changed(state, 'A'));
     const { actions } = flush(state, () => secret(50));
-    assert.deepEqual(actions, [{ kind: 'respond', names: ['A'], removed: [], nonce: '50' }]);
+    assert.deepEqual(actions, [{ kind: 'respond', answers: [{ name: 'A', padding: 0 }], removed: [], nonce: '50' }]);
   });
 
   it('gives every response of a stream a greater version and another nonce', () => {
