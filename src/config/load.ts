@@ -180,7 +180,7 @@ function findItems(
   file: { path: string; values: FileValues } | undefined,
 ): readonly Item[] {
   const flag = flags[setting.key];
-  if (flag !== undefined && setting.variables.every((v) => env[v] === undefined)) {
+  if (flag !== undefined) {
     const origin = `flag ${setting.flag ?? setting.key}`;
     return (typeof flag === 'string' ? [flag] : flag).map((text) => ({ text, origin, variable: undefined }));
   }

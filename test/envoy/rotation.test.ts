@@ -27,7 +27,7 @@ for (const { version, binary } of releases) {
     const hops = [sotw, delta];
     await Promise.all(hops.map((hop) => hop.untilReady()));
 
-    const flows = hops.map(({ attempt }) => startFlow({ attempt, perSecond: REQUESTS_PER_SECOND }));
+    await using flows = startFlows(hops);
     const serials: string[] = [];
     for (let rotation = 0; rotation < ROTATIONS; rotation++) {
       // The pace of the test, not a wait for anything.
@@ -36,7 +36,7 @@ for (const { version, binary } of releases) {
       serials.push(...rotated.map(({ serialNumber }) => normalSerial(serialNumber)));
       await pace;
     }
-    const reports = await Promise.all(flows.map((flow) => flow.stop()));
+    const reports = await flows.stop();
 
     assert.equal(new Set(serials).size, ROTATIONS);
     for (const report of reports) {
@@ -60,16 +60,14 @@ for (const { version, binary } of releases) {
     const oldRoot = await onlyRoot(daemon);
     const underOldRoot = await credentialsFrom(daemon, IDENTITY);
 
-    const flows = hops.map(({ attempt }) => startFlow({ attempt, perSecond: REQUESTS_PER_SECOND }));
-    await until('requests flow', () => flows.every((flow) => flow.report().ok > 10));
+    await using flows = startFlows(hops);
+    await until('requests flow', () => flows.reports().every(({ ok }) => ok > 10));
     const { fingerprint } = await daemon.control.rotateRoot();
     const envoys = hops.flatMap(({ client, server }) => [client, server]);
     const leaf = await until('every Envoy has a certificate under the new root', () => commonLeaf(envoys, daemon));
-    const seenBefore = flows.map((flow) => flow.report().ok);
-    await until('requests flow on', () =>
-      flows.every((flow, index) => flow.report().ok > (seenBefore[index] ?? 0) + 20),
-    );
-    const reports = await Promise.all(flows.map((flow) => flow.stop()));
+    const seen = flows.reports().map(({ ok }) => ok);
+    await until('requests flow on', () => flows.reports().every(({ ok }, index) => ok > (seen[index] ?? 0) + 20));
+    const reports = await flows.stop();
 
     const newRoot = (await rootsOf(daemon)).find((root) => sameFingerprint(root, fingerprint));
     assert.ok(newRoot, 'sdsd serves the root that it announced');
@@ -97,7 +95,7 @@ for (const { version, binary } of releases) {
     const envoys = [sotw.client, sotw.server, delta.client, delta.server];
     await Promise.all([sotw.untilReady(), delta.untilReady()]);
     const before = await until('every Envoy has its first certificate', () => commonLeaf(envoys, daemon));
-    const flow = startFlow({ attempt: sotw.attempt, perSecond: REQUESTS_PER_SECOND });
+    await using flow = startFlow({ attempt: sotw.attempt, perSecond: REQUESTS_PER_SECOND });
 
     delta.client.pause();
     const awake = envoys.filter((envoy) => envoy !== delta.client);
@@ -132,7 +130,7 @@ for (const { version, binary } of releases) {
     await Promise.all(hops.map((hop) => hop.untilReady()));
     const oldRoot = await onlyRoot(daemon);
 
-    const flows = hops.map(({ attempt }) => startFlow({ attempt, perSecond: REQUESTS_PER_SECOND }));
+    await using flows = startFlows(hops);
     await daemon.control.rotateRoot();
     await until('there are two roots', async () => (await rootsOf(daemon)).length === 2);
     const newRoot = await until('there is one root', async () => {
@@ -145,12 +143,29 @@ for (const { version, binary } of releases) {
       const wanted = normalSerial(newRoot.serialNumber);
       return all.every(({ roots }) => roots.length === 1 && roots[0]?.serial === wanted);
     });
-    const reports = await Promise.all(flows.map((flow) => flow.stop()));
+    const reports = await flows.stop();
 
     assert.notEqual(newRoot.fingerprint256, oldRoot.fingerprint256);
     for (const report of reports) assertUnharmed(report, 4 * REQUESTS_PER_SECOND);
     await assertNothingRejected(hops);
   });
+}
+
+interface Flows extends AsyncDisposable {
+  reports(): readonly FlowReport[];
+  stop(): Promise<readonly FlowReport[]>;
+}
+
+function startFlows(hops: readonly Hop[]): Flows {
+  const flows = hops.map(({ attempt }) => startFlow({ attempt, perSecond: REQUESTS_PER_SECOND }));
+  const stop = (): Promise<readonly FlowReport[]> => Promise.all(flows.map((flow) => flow.stop()));
+  return {
+    reports: () => flows.map((flow) => flow.report()),
+    stop,
+    [Symbol.asyncDispose]: async () => {
+      await stop();
+    },
+  };
 }
 
 function assertUnharmed({ ok, failed, reasons }: FlowReport, expected: number): void {

@@ -24,10 +24,13 @@ export interface FakeIoOptions {
   readonly onOut?: (text: string) => void;
 }
 
+/** A working directory below which nothing can be made. */
+export const NOWHERE = '/dev/null';
+
 /** A world in memory: nothing of the machine's environment gets in. */
 export function fakeIo({
   env = {},
-  cwd = '/nowhere',
+  cwd = NOWHERE,
   clock = systemClock,
   isTTY = false,
   onOut,

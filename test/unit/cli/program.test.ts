@@ -75,7 +75,7 @@ test('flags reach the settings, and come before variables', async () => {
     (await cli(['run', '--trust-domain', 'good', '--identity', 'a=b'], { env })).err,
     /flag --identity cannot be "a=b"/,
   );
-  assert.match((await cli(['run', '--config', 'absent.yaml'])).err, /\/nowhere\/absent\.yaml: ENOENT/);
+  assert.match((await cli(['run', '--config', 'absent.yaml'])).err, /\/dev\/null\/absent\.yaml: ENOTDIR/);
 });
 
 test('prints its version', async () => {
