@@ -125,6 +125,7 @@ async function openManager(config: Config, ca: LocalCa, log: Logger, clock: Cloc
       [WORKLOAD_NAME, identity.spiffeId],
       ...identities.map(({ name, spiffeId }) => [name, spiffeId] as const),
     ]),
+    pinned: [WORKLOAD_NAME],
     renewal: certificates,
     ttl: certificates.ttl,
     maxIdleNames,
@@ -139,9 +140,10 @@ async function openManager(config: Config, ca: LocalCa, log: Logger, clock: Cloc
 function firstCertificate(manager: CachingSecretManager): Promise<TlsCertificateSecret> {
   return new Promise((resolve) => {
     const caller = { connectionId: 'daemon', nodeId: 'sdsd' };
-    // The lease is kept: the workload certificate is never pushed out of memory.
-    manager.subscribe(WORKLOAD_NAME, caller, (result) => {
-      if (result.kind === 'secret' && result.secret.kind === 'tls-certificate') resolve(result.secret);
+    const lease = manager.subscribe(WORKLOAD_NAME, caller, (result) => {
+      if (result.kind !== 'secret' || result.secret.kind !== 'tls-certificate') return;
+      resolve(result.secret);
+      queueMicrotask(() => lease.close());
     });
   });
 }

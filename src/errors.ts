@@ -1,27 +1,84 @@
 /**
- * Every error that sdsd reports on purpose, by its stable code. The text says what the code means; `docs/errors.md` lists
- * the same codes with their cure.
+ * Every error that sdsd reports on purpose, by its stable code: what it means, and what a person does about it. The table in
+ * `docs/errors.md` is made from this.
  */
 export const errorCodes = {
-  ERR_SDSD_CONFIG: 'The configuration holds a value that cannot be used.',
-  ERR_SDSD_USAGE: 'The command line could not be understood.',
-  ERR_SDSD_SPIFFE_ID: 'A SPIFFE ID is malformed.',
-  ERR_SDSD_RESOURCE_NAME: 'A resource name is malformed or not known.',
-  ERR_SDSD_PEM: 'PEM data holds no usable block, or a broken one.',
-  ERR_SDSD_KEY: 'A private key cannot be read, or is of a kind that cannot be used.',
-  ERR_SDSD_CERTIFICATE: 'A certificate cannot be read.',
-  ERR_SDSD_CSR: 'A certificate signing request cannot be read, or its signature is wrong.',
-  ERR_SDSD_CHAIN: 'A certificate chain does not fit its key, its identity, its roots or the present time.',
-  ERR_SDSD_CA: 'The CA did not sign.',
-  ERR_SDSD_CA_FILES: "The local CA's own certificate or key cannot be used.",
-  ERR_SDSD_STATE: 'The state directory cannot be used.',
-  ERR_SDSD_STATE_LOCKED: 'Another sdsd uses the same state directory.',
-  ERR_SDSD_SOCKET: 'A Unix socket cannot be created or reached.',
-  ERR_SDSD_SOCKET_IN_USE: 'Another server answers on the socket.',
-  ERR_SDSD_SDS: 'An SDS server gave no usable answer.',
-  ERR_SDSD_TIMEOUT: 'Something did not happen in time.',
-  ERR_SDSD_CONTROL: 'The daemon refused a command, or does not run.',
-  ERR_SDSD_OUTPUT: 'A file could not be written.',
+  ERR_SDSD_CONFIG: {
+    meaning: 'The configuration holds a value that cannot be used.',
+    cure: 'Correct the setting that the message names; `sdsd run --help` lists what is allowed.',
+  },
+  ERR_SDSD_USAGE: {
+    meaning: 'The command line could not be understood.',
+    cure: 'See the `--help` of the command.',
+  },
+  ERR_SDSD_SPIFFE_ID: {
+    meaning: 'A SPIFFE ID is malformed.',
+    cure: 'Write it as `spiffe://trust-domain/path`, the trust domain in lower case.',
+  },
+  ERR_SDSD_RESOURCE_NAME: {
+    meaning: 'A resource name is malformed or not known.',
+    cure: '`sdsd status` lists the names that are served; `--identity` adds one.',
+  },
+  ERR_SDSD_PEM: {
+    meaning: 'PEM data holds no usable block, or a broken one.',
+    cure: 'Export the certificate or key again; the message says which block is broken.',
+  },
+  ERR_SDSD_KEY: {
+    meaning: 'A private key cannot be read, or is of a kind that cannot be used.',
+    cure: 'Use an unencrypted ECDSA P-256 or P-384 key, or RSA from 2048 bits.',
+  },
+  ERR_SDSD_CERTIFICATE: {
+    meaning: 'A certificate cannot be read or made.',
+    cure: 'Look at it with `openssl x509 -text`.',
+  },
+  ERR_SDSD_CSR: {
+    meaning: 'A certificate signing request cannot be read, or its signature is wrong.',
+    cure: 'Make a new one, with exactly the SPIFFE ID that is asked for.',
+  },
+  ERR_SDSD_CHAIN: {
+    meaning: 'A certificate chain does not fit its key, its identity, its roots or the present time.',
+    cure: 'The message names the certificate and the fault. The current secret is kept meanwhile.',
+  },
+  ERR_SDSD_CA: {
+    meaning: 'The CA did not sign.',
+    cure: 'The message says why. Renewal is tried again by itself; `sdsd status` shows when.',
+  },
+  ERR_SDSD_CA_FILES: {
+    meaning: "The local CA's own certificate or key cannot be used.",
+    cure: 'Restore the file that the message names. It is never replaced by itself: clients trust it.',
+  },
+  ERR_SDSD_STATE: {
+    meaning: 'The state directory cannot be used.',
+    cure: "Let the daemon's user write there, with mode 0700, or choose another with `--state-dir`.",
+  },
+  ERR_SDSD_STATE_LOCKED: {
+    meaning: 'Another sdsd uses the same state directory.',
+    cure: 'Stop it, or give each its own `--state-dir`.',
+  },
+  ERR_SDSD_SOCKET: {
+    meaning: 'A Unix socket cannot be created or reached.',
+    cure: 'Choose a directory that the user may write to, and a path of at most 107 bytes.',
+  },
+  ERR_SDSD_SOCKET_IN_USE: {
+    meaning: 'Another server answers on the socket.',
+    cure: 'Stop it, or choose another path with `--socket`; `ss -xlp` shows who listens.',
+  },
+  ERR_SDSD_SDS: {
+    meaning: 'An SDS server gave no usable answer.',
+    cure: 'The message holds what it said; `sdsd status` shows what sdsd serves.',
+  },
+  ERR_SDSD_TIMEOUT: {
+    meaning: 'Something did not happen in time.',
+    cure: 'See whether the other side runs; `sdsd get --fetch` tells the reason at once.',
+  },
+  ERR_SDSD_CONTROL: {
+    meaning: 'The daemon refused a command, or does not run.',
+    cure: 'Start it with `sdsd run`, in the same folder or with the same `--control-socket`.',
+  },
+  ERR_SDSD_OUTPUT: {
+    meaning: 'A file could not be written.',
+    cure: 'Make room, or let the user write there; nothing was left half written.',
+  },
 } as const;
 
 export type ErrorCode = keyof typeof errorCodes;

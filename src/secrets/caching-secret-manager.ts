@@ -26,6 +26,8 @@ export interface SecretManagerOptions {
   readonly store: TrustBundleStore;
   /** Which SPIFFE ID stands behind each name. */
   readonly identities: ReadonlyMap<string, string>;
+  /** Of those, the names that are kept renewed whatever else is: they are never pushed out. Default: none. */
+  readonly pinned?: readonly string[];
   readonly renewal: RenewalOptions;
   /** Lifetime that is asked for, in milliseconds. */
   readonly ttl: number;
@@ -103,6 +105,7 @@ export class CachingSecretManager {
   /** Takes up what was stored, and asks for a certificate for every configured name. Does not wait for them. */
   async start(): Promise<void> {
     await this.#bundle.load();
+    for (const name of this.#options.pinned ?? []) this.#lease(name);
     for (const name of this.#options.identities.keys()) this.#entry(name);
   }
 
@@ -227,6 +230,7 @@ export class CachingSecretManager {
 
   #release(name: string, entry: Entry, listener: Listener): void {
     if (!entry.listeners.delete(listener) || entry.listeners.size > 0 || this.#closed) return;
+    if (this.#options.pinned?.includes(name)) return;
     this.#leased.delete(name);
     this.#idle.set(name, entry);
   }
