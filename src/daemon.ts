@@ -43,7 +43,7 @@ export interface Daemon {
 }
 
 /** Starts a daemon. Rejects with an SdsdError, and then nothing is left open. */
-export async function startDaemon({ config, log, clock = systemClock }: DaemonOptions): Promise<Daemon> {
+export async function createDaemon({ config, log, clock = systemClock }: DaemonOptions): Promise<Daemon> {
   const closing: (() => unknown)[] = [];
   try {
     return await assemble(config, log, clock, closing);

@@ -2,7 +2,7 @@
 export { type LocalCa, type LocalCaOptions, openLocalCa } from './ca/index.js';
 export { type Clock, systemClock, type Timer } from './clock.js';
 export { type Config, loadConfig } from './config/index.js';
-export { type Daemon, type DaemonOptions, startDaemon } from './daemon.js';
+export { createDaemon, type Daemon, type DaemonOptions } from './daemon.js';
 export { type ErrorCode, errorCodes, SdsdError } from './errors.js';
 export { createLogger, type Logger, silentLogger } from './log.js';
 export {

@@ -8,7 +8,7 @@ import { type CliIo, mayColor, shellWord } from './io.js';
 import { configFileOption, configSources, flag, optionsOf, settingOption } from './options.js';
 
 /** What this command needs of the daemon. */
-export type StartDaemon = (options: {
+export type CreateDaemon = (options: {
   readonly config: Config;
   readonly log: Logger;
   readonly clock: Clock;
@@ -33,9 +33,9 @@ export function addRunCommand(program: Command, io: CliIo): void {
     .action(async (_options: unknown, self: Command) => {
       const options = optionsOf(self);
       const config = await loadConfig(configSources(options, io));
-      const start: StartDaemon = async (parts) => {
-        const { startDaemon } = await import('../daemon.js');
-        return startDaemon(parts);
+      const start: CreateDaemon = async (parts) => {
+        const { createDaemon } = await import('../daemon.js');
+        return createDaemon(parts);
       };
       await runDaemon(config, start, io, flag(options, 'quiet'));
     });
@@ -64,7 +64,7 @@ export function environmentHelp(): string {
 const FIRST_CERTIFICATE_MS = 2_000;
 
 /** Starts a daemon, tells where it is, and resolves when it was told to end and has. Rejects when it cannot start. */
-export async function runDaemon(config: Config, start: StartDaemon, io: CliIo, quiet: boolean): Promise<void> {
+export async function runDaemon(config: Config, start: CreateDaemon, io: CliIo, quiet: boolean): Promise<void> {
   const log = createLogger({
     level: config.logLevel,
     stream: io.stderr,
