@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type RunningDaemon, runDaemon, type StartDaemon } from '../../../src/cli/run.js';
+import { type CreateDaemon, type RunningDaemon, runDaemon } from '../../../src/cli/run.js';
 import { loadConfig } from '../../../src/config/index.js';
 import { SdsdError } from '../../../src/errors.js';
 import { VirtualClock } from '../../../src/testing/virtual-clock.js';
@@ -29,7 +29,7 @@ async function run(
     quiet?: boolean;
     clock?: VirtualClock;
   } = {},
-  start?: StartDaemon,
+  start?: CreateDaemon,
 ): Promise<Running> {
   let greet: (text: string) => void = () => undefined;
   const greeted = new Promise<string>((resolve) => {
