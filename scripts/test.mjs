@@ -23,7 +23,7 @@ const files = named.length > 0 ? named : testFiles(join(root, 'test'));
 const counts = { passed: 0, failed: 0, skipped: 0 };
 const failures = [];
 
-const stream = runTests({ files, concurrency: Math.max(2, availableParallelism()), timeout: 900_000 });
+const stream = runTests({ files, concurrency: Math.max(2, availableParallelism()), timeout: 300_000 });
 stream.on('test:pass', (event) => count(event, event.skip !== undefined ? 'skipped' : 'passed'));
 stream.on('test:fail', (event) => {
   count(event, 'failed');

@@ -1,25 +1,24 @@
 /** Joins the parts, in the one order in which they start and stop. */
 import { join } from 'node:path';
-import type {
-  ControlServer,
-  DaemonControl,
-  DaemonStatus,
-  IssueRequest,
-  IssueResult,
-  SecretStatus,
-} from './admin/index.js';
+import type { DaemonControl } from './admin/index.js';
 import { type LocalCa, openLocalCa } from './ca/index.js';
 import { type Clock, systemClock } from './clock.js';
 import type { Config } from './config/index.js';
-import { SdsdError } from './errors.js';
+import { type DaemonCa, daemonControl } from './daemon-control.js';
+import type { SdsdError } from './errors.js';
 import type { Logger } from './log.js';
-import { chainNotAfter, joinPem, parseSpiffeId, pemBlocks } from './pki/index.js';
-import { RpcServer, type UnixListener } from './rpc/index.js';
+import { keepListening, RpcServer } from './rpc/index.js';
 import { SdsServer } from './sds/index.js';
-import type { TlsCertificateSecret, WorkloadStatus } from './secrets/index.js';
-import { CachingSecretManager, caIdentitySource, trustBundleFile, WORKLOAD_NAME } from './secrets/index.js';
-import { openStateDirectory, type StateDirectory } from './state-directory.js';
-import { productVersion } from './version.js';
+import {
+  CachingSecretManager,
+  caIdentitySource,
+  encryptedIdentityStore,
+  readStateKey,
+  type TlsCertificateSecret,
+  trustBundleFile,
+  WORKLOAD_NAME,
+} from './secrets/index.js';
+import { openStateDirectory } from './state-directory.js';
 
 /** How long streams that were ended may take to be delivered before their connections are cut. */
 const DRAIN_MS = 500;
@@ -29,6 +28,8 @@ export interface DaemonOptions {
   readonly log: Logger;
   /** Default: the system's clock. */
   readonly clock?: Clock;
+  /** Signs instead of the CA that the configuration names. */
+  readonly ca?: DaemonCa;
 }
 
 /** A daemon that serves. */
@@ -38,69 +39,118 @@ export interface Daemon {
   readonly control: DaemonControl;
   /** Resolves with the first workload certificate as soon as there is one. */
   readonly ready: Promise<TlsCertificateSecret>;
+  /** Resolves if it can serve no longer, with the reason: another server has taken the socket. */
+  readonly failed: Promise<SdsdError>;
   /** Stops it; resolves when everything is closed and stored. Any number of calls is one. */
   close(): Promise<void>;
 }
 
 /** Starts a daemon. Rejects with an SdsdError, and then nothing is left open. */
-export async function createDaemon({ config, log, clock = systemClock }: DaemonOptions): Promise<Daemon> {
-  const closing: (() => unknown)[] = [];
+export async function createDaemon({ config, log, clock = systemClock, ca }: DaemonOptions): Promise<Daemon> {
+  const closing = new Closing(log);
   try {
-    return await assemble(config, log, clock, closing);
+    return await assemble(config, log, clock, ca, closing);
   } catch (error) {
-    await closeAll(closing);
+    await closing.run();
     throw error;
   }
 }
 
-async function assemble(config: Config, log: Logger, clock: Clock, closing: (() => unknown)[]): Promise<Daemon> {
+async function assemble(
+  config: Config,
+  log: Logger,
+  clock: Clock,
+  givenCa: DaemonCa | undefined,
+  closing: Closing,
+): Promise<Daemon> {
   const startedAt = clock.now();
-  const state: StateDirectory = await openStateDirectory(config.stateDir);
-  closing.push(() => state.unlock());
+  const state = await openStateDirectory(config.stateDir);
+  closing.add(() => state.unlock());
 
-  const ca = await openCa(config, clock);
-  closing.push(() => ca.close());
+  const ca = givenCa ?? (await openCa(config, clock));
+  closing.add(() => ca.close());
 
-  const manager = await openManager(config, ca, log, clock);
-  closing.push(() => manager.close());
+  const manager = await newManager(config, ca, log, clock);
+  closing.add(() => manager.close());
+  await manager.start();
 
-  const sds = new SdsServer({ manager, clock, log, ackTimeoutMs: config.rootAckTimeout });
-  const rpc = new RpcServer({ onFault: (path, error) => log.error('a call failed', { method: path, error }) });
+  const { limits } = config;
+  const sds = new SdsServer({
+    manager,
+    clock,
+    log,
+    ackTimeoutMs: config.rootAckTimeout,
+    maxStreams: limits.streams,
+    maxNamesPerStream: limits.namesPerStream,
+  });
+  const rpc = new RpcServer({
+    onFault: (path, error) => log.error('a call failed', { method: path, error }),
+    maxConnections: limits.connections,
+    onRefused: (why) => log.warn('a connection was refused', { why }),
+  });
   sds.register(rpc);
-  closing.push(() => {
+  closing.add(() => {
     sds.close();
     return rpc.close(DRAIN_MS);
   });
-  const listener = await rpc.listen({
-    path: config.socket,
-    mode: config.socketMode,
-    onMute: (path) =>
-      log.warn('a socket was in the way whose server answered nothing; it was replaced', { socket: path }),
-  });
-  closing.push(() => listener.close());
 
-  const control = controlOf({ config, ca, manager, sds, clock, startedAt });
+  let fail: (error: SdsdError) => void = () => undefined;
+  const failed = new Promise<SdsdError>((resolve) => {
+    fail = resolve;
+  });
+  const { socket } = config;
+  const listener = await keepListening({
+    listen: () =>
+      rpc.listen({
+        path: socket,
+        mode: config.socketMode,
+        onMute: () => log.warn('a socket was in the way whose server answered nothing; it was replaced', { socket }),
+      }),
+    clock,
+    onRestored: () => log.warn('the socket was deleted, and is there again', { socket }),
+    onLost: (error) => log.error('the socket was deleted, and cannot be made again for now', { socket, error }),
+    onTaken: fail,
+  });
+  closing.add(() => listener.close());
+
+  const control = daemonControl({ config, ca, manager, sds, clock, startedAt });
   const ready = firstCertificate(manager);
   // The first secret does not wait for the control socket.
   const { startControlServer } = await import('./admin/index.js');
-  const controlServer: ControlServer = await startControlServer({ path: config.controlSocket, daemon: control, log });
-  closing.push(() => controlServer.close());
+  const controlServer = await startControlServer({ path: config.controlSocket, daemon: control, clock, log });
+  closing.add(() => controlServer.close());
 
-  let closed: Promise<void> | undefined;
-  return {
-    socket: (listener satisfies UnixListener).path,
-    control,
-    ready,
-    close: () => {
-      closed ??= closeAll(closing);
-      return closed;
-    },
-  };
+  return { socket, control, ready, failed, close: () => closing.run() };
 }
 
-/** Last opened, first closed. */
-async function closeAll(closing: (() => unknown)[]): Promise<void> {
-  for (let close = closing.pop(); close; close = closing.pop()) await close();
+/** What is open, and in which order it is closed: the last first. One that fails does not keep the others open. */
+class Closing {
+  readonly #log: Logger;
+  readonly #steps: (() => unknown)[] = [];
+  #done: Promise<void> | undefined;
+
+  constructor(log: Logger) {
+    this.#log = log;
+  }
+
+  add(step: () => unknown): void {
+    this.#steps.push(step);
+  }
+
+  run(): Promise<void> {
+    this.#done ??= this.#closeAll();
+    return this.#done;
+  }
+
+  async #closeAll(): Promise<void> {
+    for (const step of this.#steps.reverse()) {
+      try {
+        await step();
+      } catch (error) {
+        this.#log.error('something could not be closed in order', { error });
+      }
+    }
+  }
 }
 
 function openCa(config: Config, clock: Clock): Promise<LocalCa> {
@@ -116,11 +166,13 @@ function openCa(config: Config, clock: Clock): Promise<LocalCa> {
   });
 }
 
-async function openManager(config: Config, ca: LocalCa, log: Logger, clock: Clock): Promise<CachingSecretManager> {
-  const { certificates, identity, identities, keys, maxIdleNames } = config;
-  const manager = new CachingSecretManager({
+async function newManager(config: Config, ca: DaemonCa, log: Logger, clock: Clock): Promise<CachingSecretManager> {
+  const { certificates, identity, identities, keys, maxIdleNames, stateDir, stateKeyFile } = config;
+  const key = stateKeyFile === undefined ? undefined : await readStateKey(stateKeyFile);
+  return new CachingSecretManager({
     source: caIdentitySource({ ca, algorithm: keys.spec, encoding: keys.encoding, ttl: certificates.ttl }),
-    store: trustBundleFile(join(config.stateDir, 'trust-bundle.json')),
+    store: trustBundleFile(join(stateDir, 'trust-bundle.json')),
+    ...(key && { identityStore: encryptedIdentityStore({ directory: join(stateDir, 'identities'), key, log }) }),
     identities: new Map([
       [WORKLOAD_NAME, identity.spiffeId],
       ...identities.map(({ name, spiffeId }) => [name, spiffeId] as const),
@@ -129,11 +181,10 @@ async function openManager(config: Config, ca: LocalCa, log: Logger, clock: Cloc
     renewal: certificates,
     ttl: certificates.ttl,
     maxIdleNames,
+    attemptTimeoutMs: config.caTimeout,
     clock,
     log,
   });
-  await manager.start();
-  return manager;
 }
 
 /** Waits for the workload certificate, through failures, until the manager closes. */
@@ -143,132 +194,8 @@ function firstCertificate(manager: CachingSecretManager): Promise<TlsCertificate
     const lease = manager.subscribe(WORKLOAD_NAME, caller, (result) => {
       if (result.kind !== 'secret' || result.secret.kind !== 'tls-certificate') return;
       resolve(result.secret);
+      // Not at once: the first call comes before there is a lease to close.
       queueMicrotask(() => lease.close());
     });
   });
-}
-
-interface Parts {
-  readonly config: Config;
-  readonly ca: LocalCa;
-  readonly manager: CachingSecretManager;
-  readonly sds: SdsServer;
-  readonly clock: Clock;
-  readonly startedAt: number;
-}
-
-function controlOf(parts: Parts): DaemonControl {
-  const { ca, manager } = parts;
-  const signal = new AbortController().signal;
-  return {
-    status: () => statusOf(parts),
-    async rotate(name) {
-      const secrets = await manager.rotate(name);
-      return {
-        rotated: secrets.map(({ name, serialNumber, notAfter }) => ({ name, serialNumber, notAfter: iso(notAfter) })),
-      };
-    },
-    async rotateRoot() {
-      await ca.rotateRoot();
-      const roots = (await ca.roots(signal)) ?? [];
-      const [root] = roots;
-      if (!root) throw new SdsdError('ERR_SDSD_CA', 'the CA names no root');
-      // First the anchors, then the certificates that need them: the SDS server holds these back until clients have those.
-      manager.declareRoots(roots);
-      await manager.rotate();
-      return { fingerprint: root.fingerprint, notAfter: iso(root.notAfter) };
-    },
-    issue: (request) => issue(parts, request, signal),
-    async roots() {
-      return { pem: joinPem(manager.roots.map(({ pem }) => pem)).toString() };
-    },
-  };
-}
-
-async function issue({ ca, manager, config }: Parts, request: IssueRequest, signal: AbortSignal): Promise<IssueResult> {
-  const identity = parseSpiffeId(request.identity).text;
-  const block = pemBlocks(Buffer.from(request.csrPem)).find(({ label }) => label.endsWith('CERTIFICATE REQUEST'));
-  if (!block) {
-    throw new SdsdError('ERR_SDSD_CSR', 'the request holds no CERTIFICATE REQUEST block', {
-      hint: 'send a PKCS#10 request in PEM',
-    });
-  }
-  const ttl = request.ttlMs ?? config.certificates.ttl;
-  const { chain, roots } = await ca.sign({ csr: block.der, sans: [identity], ttl }, signal);
-  manager.noteGranted(roots, chainNotAfter(chain));
-  return {
-    chainPem: joinPem(chain.map(({ pem }) => pem)).toString(),
-    rootsPem: joinPem(manager.roots.map(({ pem }) => pem)).toString(),
-  };
-}
-
-function statusOf({ config, ca, manager, sds, startedAt }: Parts): DaemonStatus {
-  const workloads = manager.workloads();
-  const failing = workloads.find(({ state }) => state.failures > 0);
-  return {
-    version: productVersion(),
-    pid: process.pid,
-    startedAt: iso(startedAt),
-    socket: config.socket,
-    stateDir: config.stateDir,
-    ca: {
-      description: ca.description,
-      state: failing ? 'failing' : 'ready',
-      lastError: failing?.state.lastError ?? null,
-    },
-    secrets: [...workloads.map(workloadStatus), bundleStatus(manager)],
-    subscribers: sds.streams().map(({ connectionId, nodeId, variant, names }) => ({
-      connectionId,
-      nodeId,
-      variant,
-      names: names.map(({ name, sentVersion = null, ackedVersion = null, lastNack = null }) => ({
-        name,
-        sentVersion,
-        ackedVersion,
-        lastNack,
-      })),
-    })),
-    unknownNames: manager.unknownNames(),
-  };
-}
-
-function workloadStatus({ name, identity, state, secret, subscribers }: WorkloadStatus): SecretStatus {
-  return {
-    name,
-    kind: 'tls-certificate',
-    state: state.kind,
-    identity,
-    serialNumber: secret?.serialNumber ?? null,
-    notBefore: secret ? iso(secret.notBefore) : null,
-    notAfter: secret ? iso(secret.notAfter) : null,
-    renewAt: state.lifetime ? iso(state.nextAt) : null,
-    version: secret?.version ?? null,
-    source: secret?.source ?? null,
-    subscribers,
-    lastError: state.lastError ?? null,
-    failures: state.failures,
-  };
-}
-
-function bundleStatus(manager: CachingSecretManager): SecretStatus {
-  const { secret, subscribers } = manager.bundle;
-  return {
-    name: 'ROOTCA',
-    kind: 'validation-context',
-    state: secret ? 'available' : 'initializing',
-    identity: null,
-    serialNumber: null,
-    notBefore: null,
-    notAfter: secret ? iso(secret.notAfter) : null,
-    renewAt: null,
-    version: secret?.version ?? null,
-    source: secret?.source ?? null,
-    subscribers,
-    lastError: null,
-    failures: 0,
-  };
-}
-
-function iso(time: number): string {
-  return new Date(time).toISOString();
 }

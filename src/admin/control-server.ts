@@ -1,7 +1,8 @@
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { Clock } from '../clock.js';
 import { type ErrorCode, SdsdError } from '../errors.js';
 import type { Logger } from '../log.js';
-import { listenUnix } from '../rpc/index.js';
+import { keepListening, listenUnix } from '../rpc/index.js';
 import type { ControlErrorBody, DaemonControl, IssueRequest } from './daemon-control.js';
 
 /** No request body is longer. */
@@ -16,6 +17,7 @@ export interface ControlServerOptions {
   /** Absolute path of the socket. */
   readonly path: string;
   readonly daemon: DaemonControl;
+  readonly clock: Clock;
   readonly log: Logger;
 }
 
@@ -28,7 +30,31 @@ export interface ControlServer {
  * Serves commands as JSON over HTTP on a Unix socket: GET /status and /roots, POST /rotate, /rotate-root and /issue. A
  * failure is answered with a {@link ControlErrorBody}. Throws ERR_SDSD_SOCKET or ERR_SDSD_SOCKET_IN_USE.
  */
-export async function startControlServer({ path, daemon, log }: ControlServerOptions): Promise<ControlServer> {
+export async function startControlServer(options: ControlServerOptions): Promise<ControlServer> {
+  const { path, clock, log } = options;
+  let server = httpServer(options);
+  const listener = await keepListening({
+    listen: () => {
+      // One that was closed cannot listen again.
+      if (server.listening) server = httpServer(options);
+      return listenUnix(server, { path, mode: SOCKET_MODE, greeting: GREETING });
+    },
+    clock,
+    onRestored: () => log.warn('the control socket was deleted, and is there again', { socket: path }),
+    onLost: (error) => log.error('the control socket was deleted, and cannot be made again for now', { error }),
+    onTaken: (error) =>
+      log.error('the control socket was replaced by another server; commands go there now', { error }),
+  });
+  return {
+    async close() {
+      await listener.close();
+      // Who still waits for an answer learns that the daemon went away.
+      server.closeAllConnections();
+    },
+  };
+}
+
+function httpServer({ daemon, log }: ControlServerOptions): Server {
   const server = createServer((request, response) => {
     answer(request, daemon)
       .catch((error: unknown) => failure(error, request, log))
@@ -37,14 +63,7 @@ export async function startControlServer({ path, daemon, log }: ControlServerOpt
   });
   server.requestTimeout = 10_000;
   server.headersTimeout = 10_000;
-  const listener = await listenUnix(server, { path, mode: SOCKET_MODE, greeting: GREETING });
-  return {
-    async close() {
-      await listener.close();
-      // Who still waits for an answer learns that the daemon went away.
-      server.closeAllConnections();
-    },
-  };
+  return server;
 }
 
 interface Reply {

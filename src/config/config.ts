@@ -9,6 +9,8 @@ export interface Config {
   readonly socketMode: number;
   /** Where the local CA and what must outlive a restart are kept. */
   readonly stateDir: string;
+  /** A file with the key under which certificates are kept over a restart; undefined: they are not kept. */
+  readonly stateKeyFile: string | undefined;
   /** The Unix socket for `sdsd status`, `rotate` and the like. */
   readonly controlSocket: string;
   readonly identity: WorkloadIdentityConfig;
@@ -21,7 +23,18 @@ export interface Config {
   readonly maxIdleNames: number;
   /** How long a certificate under a new root waits until every subscriber of ROOTCA has acknowledged that root, in ms. */
   readonly rootAckTimeout: number;
+  /** How long one attempt to have a certificate signed may take, in ms. */
+  readonly caTimeout: number;
+  readonly limits: LimitsConfig;
   readonly logLevel: LogLevel;
+}
+
+/** What clients may use up. */
+export interface LimitsConfig {
+  readonly connections: number;
+  /** Over all connections. */
+  readonly streams: number;
+  readonly namesPerStream: number;
 }
 
 /** Who the name `default` is: `spiffe://<trustDomain>/ns/<namespace>/sa/<serviceAccount>`. */

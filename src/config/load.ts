@@ -37,6 +37,7 @@ export async function loadConfig(sources: ConfigSources): Promise<Config> {
     socket: values.required(settings.socket),
     socketMode: values.required(settings.socketMode),
     stateDir: values.required(settings.stateDir),
+    stateKeyFile: values.optional(settings.stateKeyFile),
     controlSocket: values.required(settings.controlSocket),
     identity: identityConfig(values),
     identities: values.list(settings.identities),
@@ -49,6 +50,12 @@ export async function loadConfig(sources: ConfigSources): Promise<Config> {
     keys: keyConfig(values),
     maxIdleNames: values.required(settings.maxIdleNames),
     rootAckTimeout: values.required(settings.rootAckTimeout),
+    caTimeout: values.required(settings.caTimeout),
+    limits: {
+      connections: values.required(settings.maxConnections),
+      streams: values.required(settings.maxStreams),
+      namesPerStream: values.required(settings.maxNamesPerStream),
+    },
     logLevel: values.required(settings.logLevel),
   });
 }

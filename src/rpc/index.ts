@@ -1,4 +1,5 @@
 export * from './descriptors.js';
+export { keepListening } from './kept-socket.js';
 export * from './server.js';
 export {
   type ListenOptions,

@@ -2,7 +2,7 @@
  * A gRPC server whose streams speak in ready bytes. grpc-js gives each stream to a server interceptor, which takes it over
  * before a Duplex is made for it: a push costs one write, and an encoded message may go to any number of streams.
  */
-import { createServer, type Server as NetServer, type Socket } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import {
   Server,
   ServerCredentials,
@@ -47,6 +47,10 @@ export type UnaryResult = { readonly message: Buffer } | { readonly error: EndSt
 export interface RpcServerOptions {
   /** Told of a fault of ours while a call was handled; the call was ended with INTERNAL. */
   readonly onFault: (path: string, error: unknown) => void;
+  /** How many connections may be open at a time; one more is cut at once. Default 10,000. */
+  readonly maxConnections?: number;
+  /** Told when connections begin to be refused. */
+  readonly onRefused?: (why: string) => void;
 }
 
 /** The first bytes of a client in HTTP/2 (RFC 9113, section 3.4): the preface and empty SETTINGS. */
@@ -61,13 +65,16 @@ export class RpcServer {
   readonly #server: Server;
   readonly #injector: ReturnType<Server['createConnectionInjector']>;
   readonly #streams = new Map<string, AnyHandler>();
-  readonly #listening: NetServer;
   readonly #sockets = new Set<Socket>();
   readonly #onFault: RpcServerOptions['onFault'];
-  #connections = 0;
+  readonly #options: RpcServerOptions;
+  #accepted = 0;
+  /** The last connection was one too many; told once until there is room again. */
+  #full = false;
 
   constructor(options: RpcServerOptions) {
     this.#onFault = options.onFault;
+    this.#options = options;
     this.#server = new Server({
       'grpc.max_concurrent_streams': 100_000,
       'grpc.max_receive_message_length': 4 * 1024 * 1024,
@@ -75,7 +82,6 @@ export class RpcServer {
       interceptors: [(method, call) => this.#intercept(method, call)],
     });
     this.#injector = this.#server.createConnectionInjector(ServerCredentials.createInsecure());
-    this.#listening = createServer((socket) => this.#accept(socket));
   }
 
   /** Serves a bidirectional stream: `open` is called for each, and answers with what handles its messages. */
@@ -110,9 +116,12 @@ export class RpcServer {
     );
   }
 
-  /** Accepts connections on a Unix socket. Throws as `listenUnix` does. */
+  /** Accepts connections on a Unix socket, until the listener is closed. Rejects as `listenUnix` does. */
   listen(options: Omit<ListenOptions, 'greeting'>): Promise<UnixListener> {
-    return listenUnix(this.#listening, { ...options, greeting: HTTP2_GREETING });
+    return listenUnix(
+      createServer((socket) => this.#accept(socket)),
+      { ...options, greeting: HTTP2_GREETING },
+    );
   }
 
   /** Open connections. */
@@ -120,9 +129,11 @@ export class RpcServer {
     return this.#sockets.size;
   }
 
-  /** Lets streams that have ended be delivered, for `graceMs` at the most, then cuts every connection. */
+  /**
+   * Lets streams that have ended be delivered, for `graceMs` at the most, then cuts every connection. Listeners are to be
+   * closed before.
+   */
   async close(graceMs: number): Promise<void> {
-    this.#listening.close();
     const closed = Promise.all([...this.#sockets].map((socket) => new Promise((done) => socket.once('close', done))));
     this.#injector.drain(graceMs);
     await closed;
@@ -131,8 +142,16 @@ export class RpcServer {
   }
 
   #accept(socket: Socket): void {
+    const { maxConnections = 10_000, onRefused } = this.#options;
+    if (this.#sockets.size >= maxConnections) {
+      socket.destroy();
+      if (!this.#full) onRefused?.(`${maxConnections} connections are open, and no more are taken`);
+      this.#full = true;
+      return;
+    }
+    this.#full = false;
     // grpc-js reads the peer's name off the socket; a Unix socket has none, so it gets the connection's number.
-    Object.defineProperty(socket, 'remoteAddress', { value: `c${++this.#connections}`, configurable: true });
+    Object.defineProperty(socket, 'remoteAddress', { value: `c${++this.#accepted}`, configurable: true });
     this.#sockets.add(socket);
     socket.once('close', () => this.#sockets.delete(socket));
     this.#injector.injectConnection(socket);

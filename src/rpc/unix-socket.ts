@@ -1,21 +1,26 @@
 import { randomBytes } from 'node:crypto';
 import {
+  type BigIntStats,
   chmodSync,
   closeSync,
   linkSync,
   lstatSync,
   mkdirSync,
   openSync,
-  renameSync,
   type Stats,
   unlinkSync,
 } from 'node:fs';
 import { connect, type Server, type Socket } from 'node:net';
 import { basename, dirname } from 'node:path';
+import { sleep, systemClock } from '../clock.js';
 import { errnoOf, messageOf, SdsdError } from '../errors.js';
 
 /** Longest socket path in bytes: `sun_path` less its final NUL. Longer ones are cut silently by the kernel's interface. */
 export const MAX_SOCKET_PATH_BYTES = process.platform === 'darwin' ? 103 : 107;
+
+/** How often, and how long apart, a start tries to get the path while others try too. */
+const CLAIM_TRIES = 50;
+const CLAIM_PAUSE_MS = 20;
 
 const PROBE_TRIES = 3;
 const PROBE_TIMEOUT_MS = 1_000;
@@ -58,7 +63,6 @@ export async function listenUnix(server: Server, options: ListenOptions): Promis
       path,
       target: `${directory.prefix}${basename(path)}`,
       temporary: own,
-      aside: `${own}.dead`,
     };
     const { temporary } = place;
     await bind(server, place);
@@ -83,7 +87,6 @@ interface Place {
   readonly path: string;
   readonly target: string;
   readonly temporary: string;
-  readonly aside: string;
 }
 
 function fits(path: string): boolean {
@@ -132,26 +135,58 @@ function bind(server: Server, { temporary, path }: Place): Promise<void> {
 
 /** Links the socket to its path; removes what is dead there, and gives up if something lives. */
 async function claim(place: Place, options: ListenOptions): Promise<void> {
-  const { path, target, temporary } = place;
-  for (let tries = 0; tries < 10; tries++) {
-    try {
-      linkSync(temporary, target);
-      return;
-    } catch (error) {
-      if (errnoOf(error) !== 'EEXIST') throw unusable(path, 'cannot put the socket in place', error);
-    }
-    await removeDead(place, options);
+  for (let tries = 0; tries < CLAIM_TRIES; tries++) {
+    if (linked(place.temporary, place.target, place.path)) return;
+    if (!(await removeDead(place, options, tries === CLAIM_TRIES - 1))) await sleep(systemClock, CLAIM_PAUSE_MS);
   }
-  throw new SdsdError('ERR_SDSD_SOCKET_IN_USE', `other servers keep taking ${path}`, {
+  throw new SdsdError('ERR_SDSD_SOCKET_IN_USE', `other servers keep taking ${place.path}`, {
     hint: 'see with `ss -xlp` which processes listen there, and stop all but one',
   });
 }
 
-async function removeDead({ path, target, aside }: Place, options: ListenOptions): Promise<void> {
-  const before = statIfPresent(target);
-  if (!before) return;
-  if (!before.isSocket()) {
-    const kind = before.isDirectory() ? 'a directory' : before.isSymbolicLink() ? 'a symbolic link' : 'a file';
+/** False if `to` exists. */
+function linked(from: string, to: string, path: string): boolean {
+  try {
+    linkSync(from, to);
+    return true;
+  } catch (error) {
+    if (errnoOf(error) === 'EEXIST') return false;
+    throw unusable(path, 'cannot put the socket in place', error);
+  }
+}
+
+/**
+ * Removes a dead socket from the path; false if another server is about to.
+ *
+ * Of several servers that find the same dead socket, one may remove it: who links its own socket to a name that stands for
+ * that very file. The others cannot take a living socket for the dead one, whatever their timing: while the dead one is
+ * there nothing else can be linked to the path, and once it is gone its name is of no use to them.
+ */
+async function removeDead(place: Place, options: ListenOptions, isLastTry: boolean): Promise<boolean> {
+  const { path, target, temporary } = place;
+  const dead = await findDead(place, options);
+  if (!dead) return true;
+  const claimed = `${dirname(target)}/.sdsd-claim-${dead.ino}-${dead.ctimeNs}`;
+  if (!linked(temporary, claimed, path)) {
+    // Its owner needs a moment. If it does not come to an end it has died there, and the next start goes on.
+    if (isLastTry) removeIfPresent(claimed);
+    return false;
+  }
+  try {
+    const now = identityOf(target);
+    if (now?.ino === dead.ino && now.ctimeNs === dead.ctimeNs) removeIfPresent(target);
+  } finally {
+    removeIfPresent(claimed);
+  }
+  return true;
+}
+
+/** The dead socket on the path, or undefined when nothing is there. Throws if it lives, or is no socket. */
+async function findDead({ path, target }: Place, options: ListenOptions): Promise<BigIntStats | undefined> {
+  const found = identityOf(target);
+  if (!found) return undefined;
+  if (!found.isSocket()) {
+    const kind = found.isDirectory() ? 'a directory' : found.isSymbolicLink() ? 'a symbolic link' : 'a file';
     throw new SdsdError('ERR_SDSD_SOCKET', `cannot listen on ${path}: ${kind} is in the way`, {
       hint: 'remove it, or choose another path with --socket or SDS_SOCKET',
     });
@@ -163,16 +198,11 @@ async function removeDead({ path, target, aside }: Place, options: ListenOptions
     });
   }
   if (answer === 'mute') options.onMute?.(path);
-  // Moved aside first, and only then judged by its inode: a server that took the path in the meantime is put back.
-  try {
-    renameSync(target, aside);
-    const moved = lstatSync(aside);
-    if (moved.ino !== before.ino) linkSync(aside, target);
-    unlinkSync(aside);
-  } catch (error) {
-    const errno = errnoOf(error);
-    if (errno !== 'ENOENT' && errno !== 'EEXIST') throw unusable(path, 'cannot remove the dead socket', error);
-  }
+  return answer === 'absent' ? undefined : found;
+}
+
+function identityOf(path: string): BigIntStats | undefined {
+  return lstatSync(path, { throwIfNoEntry: false, bigint: true });
 }
 
 /**

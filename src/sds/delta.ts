@@ -6,7 +6,7 @@
 import { type DeltaDiscoveryRequest, SECRET_TYPE_URL } from '../rpc/index.js';
 import { redact } from './redact.js';
 import { versionNumber } from './sotw.js';
-import { Draft, faultOf, plainNames, type RequestHead, type Step, type StreamState } from './stream-state.js';
+import { Draft, faultOf, plainNames, type RequestHead, type Step, type StreamState, within } from './stream-state.js';
 
 export function onDeltaRequest(state: StreamState, request: DeltaDiscoveryRequest): Step {
   const head: RequestHead = {
@@ -18,7 +18,7 @@ export function onDeltaRequest(state: StreamState, request: DeltaDiscoveryReques
   const draft = new Draft(state);
   const fault = faultOf(state, head, SECRET_TYPE_URL);
   if (fault !== undefined) {
-    draft.actions.push({ kind: 'refuse', why: fault });
+    draft.actions.push({ kind: 'refuse', reason: 'invalid', why: fault });
     return draft.step();
   }
   if (state.nodeId === undefined) draft.set({ nodeId: head.nodeId });
@@ -30,5 +30,5 @@ export function onDeltaRequest(state: StreamState, request: DeltaDiscoveryReques
     const held = request.initialResourceVersions[name];
     if (held !== undefined) draft.update(name, { holds: versionNumber(held) });
   }
-  return draft.step();
+  return within(state, draft);
 }

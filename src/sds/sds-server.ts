@@ -27,6 +27,9 @@ export interface SdsServerOptions {
   readonly log: Logger;
   /** How long, in milliseconds, a secret waits for clients to acknowledge what it requires. */
   readonly ackTimeoutMs: number;
+  /** How many streams may be open at a time, and how many names each may watch. Default: 100,000 and 10,000. */
+  readonly maxStreams?: number;
+  readonly maxNamesPerStream?: number;
 }
 
 /** One stream, for a person who looks. */
@@ -50,9 +53,11 @@ export class SdsServer {
   readonly #encoder = new SecretEncoder();
   readonly #streams = new Set<SdsStream>();
   readonly #context: StreamContext;
+  readonly #maxStreams: number;
 
   constructor(options: SdsServerOptions) {
     const { log } = options;
+    this.#maxStreams = options.maxStreams ?? 100_000;
     this.#snapshot = new Snapshot({
       ...options,
       onAckTimeout: (ref, waitingFor) =>
@@ -68,6 +73,7 @@ export class SdsServer {
     this.#context = {
       snapshot: this.#snapshot,
       encoder: this.#encoder,
+      maxNames: options.maxNamesPerStream ?? 10_000,
       events: {
         rejected: (stream, names, error) =>
           log.warn('Envoy rejected a secret; it is sent again when its content changes', {
@@ -111,7 +117,11 @@ export class SdsServer {
   }
 
   #open(stream: SdsStream): SdsStream {
-    this.#streams.add(stream);
+    if (this.#streams.size >= this.#maxStreams) {
+      stream.end(status.RESOURCE_EXHAUSTED, `this server has ${this.#maxStreams} streams open and takes no more`);
+    } else {
+      this.#streams.add(stream);
+    }
     return stream;
   }
 

@@ -4,7 +4,7 @@
  */
 import { type DiscoveryRequest, SECRET_TYPE_URL } from '../rpc/index.js';
 import { redact } from './redact.js';
-import { Draft, faultOf, plainNames, type RequestHead, type Step, type StreamState } from './stream-state.js';
+import { Draft, faultOf, plainNames, type RequestHead, type Step, type StreamState, within } from './stream-state.js';
 
 export function onDiscoveryRequest(state: StreamState, request: DiscoveryRequest): Step {
   const head: RequestHead = {
@@ -16,7 +16,7 @@ export function onDiscoveryRequest(state: StreamState, request: DiscoveryRequest
   const draft = new Draft(state);
   const fault = faultOf(state, head, SECRET_TYPE_URL);
   if (fault !== undefined) {
-    draft.actions.push({ kind: 'refuse', why: fault });
+    draft.actions.push({ kind: 'refuse', reason: 'invalid', why: fault });
     return draft.step();
   }
   const names = plainNames(draft, request.resourceNames);
@@ -24,7 +24,7 @@ export function onDiscoveryRequest(state: StreamState, request: DiscoveryRequest
     draft.set({ nodeId: head.nodeId });
     // Nonce and error belong to an earlier stream; the version tells what the client still holds of it.
     demandAll(draft, names, versionNumber(request.versionInfo));
-    return draft.step();
+    return within(state, draft);
   }
   if (head.responseNonce !== '') draft.answer(head.responseNonce, head.error);
   if (names.size === 0) {
@@ -38,7 +38,7 @@ export function onDiscoveryRequest(state: StreamState, request: DiscoveryRequest
     restate(draft, names, false);
   }
   // Any other nonce answers a response that a later one has overtaken: its names are out of date.
-  return draft.step();
+  return within(state, draft);
 }
 
 function demandAll(draft: Draft, names: Iterable<string>, holds: number | undefined): void {

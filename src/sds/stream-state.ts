@@ -46,6 +46,8 @@ export interface Unanswered {
 
 export interface StreamState {
   readonly variant: 'sotw' | 'delta';
+  /** How many names it may watch at a time. */
+  readonly maxNames: number;
   /** Undefined until the first request. */
   readonly nodeId: string | undefined;
   readonly watches: ReadonlyMap<string, Watch>;
@@ -74,13 +76,16 @@ export type Action =
   | { readonly kind: 'acknowledged'; readonly names: readonly string[]; readonly repaired: readonly string[] }
   | { readonly kind: 'rejected'; readonly names: readonly string[]; readonly error: string }
   | { readonly kind: 'warn'; readonly message: string }
-  /** The request itself is wrong: the stream ends with INVALID_ARGUMENT. */
-  | { readonly kind: 'refuse'; readonly why: string };
+  /** The request itself is wrong, or asks for too much: the stream ends with INVALID_ARGUMENT or RESOURCE_EXHAUSTED. */
+  | { readonly kind: 'refuse'; readonly reason: 'invalid' | 'exhausted'; readonly why: string };
 
 export interface Step {
   readonly state: StreamState;
   readonly actions: readonly Action[];
 }
+
+/** No secret has a longer name, and what is remembered for a client has to end somewhere. */
+const MAX_NAME_LENGTH = 2_048;
 
 /** A client that never answers is remembered for this many responses; the answer to an older one is ignored. */
 const MAX_UNANSWERED = 100;
@@ -94,9 +99,10 @@ const NEW_WATCH: Watch = {
   padding: 0,
 };
 
-export function initialState(variant: 'sotw' | 'delta'): StreamState {
+export function initialState(variant: 'sotw' | 'delta', maxNames: number): StreamState {
   return {
     variant,
+    maxNames,
     nodeId: undefined,
     watches: new Map(),
     dirty: new Set(),
@@ -221,7 +227,19 @@ export class Draft {
 export function plainNames(draft: Draft, names: readonly string[]): ReadonlySet<string> {
   const plain = new Set(names);
   if (plain.delete('*')) draft.actions.push({ kind: 'warn', message: 'the wildcard name * is ignored: ask by name' });
+  for (const name of plain) {
+    if (name.length <= MAX_NAME_LENGTH) continue;
+    plain.delete(name);
+    draft.actions.push({ kind: 'warn', message: `a name of ${name.length} characters is ignored` });
+  }
   return plain;
+}
+
+/** What a request comes to, unless its stream then watches more names than it may: then the request changes nothing. */
+export function within(before: StreamState, after: Draft): Step {
+  if (after.state.watches.size <= before.maxNames) return after.step();
+  const why = `one stream may subscribe to ${before.maxNames} names, and not to ${after.state.watches.size}`;
+  return { state: before, actions: [{ kind: 'refuse', reason: 'exhausted', why }] };
 }
 
 /** The snapshot has something new for a name. */

@@ -27,6 +27,8 @@ export interface StreamContext {
   readonly snapshot: Snapshot;
   readonly encoder: SecretEncoder;
   readonly events: StreamEvents;
+  /** How many names one stream may watch. */
+  readonly maxNames: number;
   /** A client has accepted the successor of a secret that it had rejected. */
   readonly onRepaired: (stream: SdsStream, kind: Secret['kind']) => void;
   /** Called once, when the stream is over. */
@@ -54,7 +56,7 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
     this.#call = call;
     this.#onRequest = onRequest;
     this.#context = context;
-    this.#state = initialState(variant);
+    this.#state = initialState(variant, context.maxNames);
   }
 
   get connectionId(): string {
@@ -160,7 +162,7 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
         this.#context.events.warned(this, action.message);
         return;
       case 'refuse':
-        this.end(status.INVALID_ARGUMENT, action.why);
+        this.end(action.reason === 'invalid' ? status.INVALID_ARGUMENT : status.RESOURCE_EXHAUSTED, action.why);
         return;
     }
   }

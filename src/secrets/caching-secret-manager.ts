@@ -10,6 +10,7 @@ import { SdsdError } from '../errors.js';
 import type { Logger } from '../log.js';
 import type { Certificate } from '../pki/index.js';
 import type { IdentitySource } from './identity-source.js';
+import type { IdentityStore } from './identity-store.js';
 import type { RenewalOptions, RenewalState } from './renewal.js';
 import { parseResourceName } from './resource-name.js';
 import type { Caller, SecretResult, Subscription, TlsCertificateSecret, ValidationContextSecret } from './secret.js';
@@ -24,6 +25,8 @@ const MAX_UNKNOWN_NAMES = 1_000;
 export interface SecretManagerOptions {
   readonly source: IdentitySource;
   readonly store: TrustBundleStore;
+  /** Where certificates are kept over a restart. Default: nowhere. */
+  readonly identityStore?: IdentityStore;
   /** Which SPIFFE ID stands behind each name. */
   readonly identities: ReadonlyMap<string, string>;
   /** Of those, the names that are kept renewed whatever else is: they are never pushed out. Default: none. */
@@ -81,15 +84,17 @@ export class CachingSecretManager {
     });
     this.#workloads = {
       source,
+      store: options.identityStore,
+      onStoreError: (error) => log.warn('a certificate cannot be kept over a restart, or used after one', { error }),
       clock,
       random: options.random ?? Math.random,
       renewal: options.renewal,
       attemptTimeoutMs: options.attemptTimeoutMs ?? 10_000,
       nextVersion,
       limit: pLimit(MAX_CONCURRENT_ATTEMPTS),
-      admit: (issued, notAfter) => {
-        this.#bundle.declare(issued.roots);
-        return this.#bundle.granted(issued.roots, notAfter);
+      admit: (roots, notAfter) => {
+        this.#bundle.declare(roots);
+        return this.#bundle.granted(roots, notAfter);
       },
       onResult: (name, result) => notify(this.#find(name)?.listeners ?? [], result),
       onReport: (name, change, state) => this.#report(name, change, state),

@@ -57,6 +57,15 @@ export type RenewalEvent =
       readonly notAfter: number;
       readonly random: number;
     }
+  /** A certificate from before a restart, obtained at `obtainedAt`, which is still valid. */
+  | {
+      readonly kind: 'restored';
+      readonly now: number;
+      readonly obtainedAt: number;
+      readonly notBefore: number;
+      readonly notAfter: number;
+      readonly random: number;
+    }
   | { readonly kind: 'failed'; readonly now: number; readonly why: string; readonly random: number };
 
 export type RenewalAction =
@@ -96,6 +105,8 @@ export function renew(state: RenewalState, event: RenewalEvent, options: Renewal
       return wake(state, event.now);
     case 'obtained':
       return obtained(state, event, options);
+    case 'restored':
+      return restored(state, event, options);
     case 'failed':
       return failed(state, event);
   }
@@ -141,6 +152,24 @@ function obtained(
   const actions: RenewalAction[] = [{ kind: 'publish' }];
   if (state.failures > 0) actions.push({ kind: 'report', change: 'recovered' });
   return state.again ? attempt(next, now, actions) : { state: next, actions: [...actions, wakeAt(next)] };
+}
+
+/** Its renewal is due when it was before the restart, or at once. */
+function restored(
+  state: RenewalState,
+  event: Extract<RenewalEvent, { kind: 'restored' }>,
+  options: RenewalOptions,
+): RenewalStep {
+  const { now, notAfter } = event;
+  const from = Math.max(Math.min(event.obtainedAt, now), event.notBefore);
+  const renewAt = now + rotateDelay({ from, until: notAfter, now, random: event.random, ...options });
+  const next: RenewalState = {
+    ...state,
+    kind: 'available',
+    lifetime: { from, until: notAfter, renewAt },
+    nextAt: renewAt,
+  };
+  return { state: next, actions: [{ kind: 'publish' }, wakeAt(next)] };
 }
 
 function failed(state: RenewalState, event: Extract<RenewalEvent, { kind: 'failed' }>): RenewalStep {

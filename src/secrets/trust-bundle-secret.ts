@@ -1,6 +1,7 @@
 /** The resource ROOTCA: carries out what `trust-bundle.ts` decides, and stores it. */
 import type { Clock, Timer } from '../clock.js';
 import { type Certificate, joinPem } from '../pki/index.js';
+import { assertTrustAnchors } from './deliverable.js';
 import { ROOTS_NAME } from './resource-name.js';
 import type { SecretRef, SecretResult, ValidationContextSecret } from './secret.js';
 import {
@@ -99,13 +100,15 @@ export class TrustBundleSecret {
     const roots = bundleRoots(this.#state);
     if (roots.length === 0) return;
     const previous = this.#secret;
+    const trustedCa = Buffer.from(joinPem(roots.map(({ pem }) => pem)));
+    assertTrustAnchors(trustedCa);
     const version = this.#context.nextVersion();
     const secret: ValidationContextSecret = {
       kind: 'validation-context',
       name: ROOTS_NAME,
       version,
       source: this.#context.source,
-      trustedCa: Buffer.from(joinPem(roots.map(({ pem }) => pem))),
+      trustedCa,
       fingerprints: Object.freeze(roots.map(({ fingerprint }) => fingerprint)),
       notAfter: Math.min(...roots.map(({ notAfter }) => notAfter)),
     };

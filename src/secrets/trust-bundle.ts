@@ -61,9 +61,10 @@ export function bundleRoots(state: BundleState): readonly Certificate[] {
 }
 
 function declare(state: BundleState, event: Extract<BundleEvent, { kind: 'declared' }>): BundleState {
+  // What is no CA verifies nobody, and Envoy would refuse every peer for it.
+  const declared = new Map(event.roots.filter(({ isCa }) => isCa).map((root) => [root.fingerprint, root]));
   // A CA that declares nothing has said nothing: an empty bundle would turn verification off.
-  if (event.roots.length === 0) return state;
-  const declared = new Map(event.roots.map((root) => [root.fingerprint, root]));
+  if (declared.size === 0) return state;
   const anchors = new Map(state.anchors);
   let changed = false;
   for (const [fingerprint, anchor] of state.anchors) {

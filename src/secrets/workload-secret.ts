@@ -1,9 +1,11 @@
 /** One name's workload certificate: carries out what `renewal.ts` decides. */
-import { createPublicKey } from 'node:crypto';
+import { createPublicKey, type KeyObject } from 'node:crypto';
 import type { Clock, Timer } from '../clock.js';
 import { messageOf, SdsdError } from '../errors.js';
-import { chainNotAfter, joinPem, verifyIssued } from '../pki/index.js';
+import { type Certificate, chainNotAfter, joinPem, readPrivateKey, verifyIssued } from '../pki/index.js';
+import { assertCertificatePair } from './deliverable.js';
 import type { IdentitySource, IssuedIdentity } from './identity-source.js';
+import type { IdentityStore } from './identity-store.js';
 import {
   initialRenewal,
   type RenewalAction,
@@ -16,6 +18,9 @@ import type { SecretRef, SecretResult, TlsCertificateSecret } from './secret.js'
 
 export interface WorkloadContext {
   readonly source: IdentitySource;
+  /** Undefined: nothing is kept over a restart. */
+  readonly store: IdentityStore | undefined;
+  readonly onStoreError: (error: unknown) => void;
   readonly clock: Clock;
   /** Uniform in [0, 1). */
   readonly random: () => number;
@@ -26,7 +31,7 @@ export interface WorkloadContext {
   /** Runs an attempt when few enough others are under way. */
   readonly limit: <T>(attempt: () => Promise<T>) => Promise<T>;
   /** Takes the roots in before the certificate is published; returns the trust bundle that clients need first, if any. */
-  readonly admit: (issued: IssuedIdentity, notAfter: number) => SecretRef | undefined;
+  readonly admit: (roots: readonly Certificate[], notAfter: number) => SecretRef | undefined;
   /** The result has changed. */
   readonly onResult: (name: string, result: SecretResult) => void;
   readonly onReport: (name: string, change: 'failing' | 'recovered' | 'expired', state: RenewalState) => void;
@@ -38,7 +43,9 @@ export class WorkloadSecret {
   readonly #context: WorkloadContext;
   readonly #abort = new AbortController();
   #state = initialRenewal;
-  #candidate: { readonly issued: IssuedIdentity; readonly notBefore: number; readonly notAfter: number } | undefined;
+  #candidate: Candidate | undefined;
+  /** While what was stored is read, before the first attempt. */
+  #starting: Promise<void> | undefined;
   #secret: TlsCertificateSecret | undefined;
   #timer: Timer | undefined;
   #waiting: (() => void)[] = [];
@@ -58,8 +65,17 @@ export class WorkloadSecret {
     return this.#secret;
   }
 
+  /** Takes up what was stored, if that is still good; otherwise asks for a certificate. */
   start(): void {
-    this.#dispatch({ kind: 'start', now: this.#context.clock.now() });
+    const { store, clock } = this.#context;
+    if (!store) {
+      this.#dispatch({ kind: 'start', now: clock.now() });
+      return;
+    }
+    this.#starting = this.#restore(store).then((event) => {
+      this.#starting = undefined;
+      if (!this.#abort.signal.aborted) this.#dispatch(event ?? { kind: 'start', now: clock.now() });
+    });
   }
 
   /** Looks at the clock again, for whoever asks: after the host has slept, timers are late. */
@@ -69,6 +85,7 @@ export class WorkloadSecret {
 
   /** Asks for a new certificate now. Resolves when that attempt is over; rejects with its error. */
   async rotate(): Promise<TlsCertificateSecret> {
+    await this.#starting;
     this.#dispatch({ kind: 'rotate', now: this.#context.clock.now() });
     await this.settled();
     if (this.#secret && this.#state.failures === 0) return this.#secret;
@@ -78,8 +95,9 @@ export class WorkloadSecret {
   }
 
   /** Resolves as soon as no attempt is under way. */
-  settled(): Promise<void> {
-    return this.#state.inFlight ? new Promise((resolve) => this.#waiting.push(resolve)) : Promise.resolve();
+  async settled(): Promise<void> {
+    await this.#starting;
+    if (this.#state.inFlight) await new Promise<void>((resolve) => this.#waiting.push(resolve));
   }
 
   /** What can be served at this moment: never a certificate past its end, even if the timer is late. */
@@ -142,17 +160,41 @@ export class WorkloadSecret {
   async #outcome(): Promise<RenewalEvent> {
     const { clock, limit, random } = this.#context;
     try {
-      const issued = await limit(() => this.#attempt());
+      const { key, ...issued } = await limit(() => this.#attempt());
       const now = clock.now();
-      const { chain, roots } = issued;
-      verifyIssued({ chain, roots, publicKey: createPublicKey(issued.key), identity: this.identity, now });
-      const notAfter = chainNotAfter(chain);
-      const notBefore = chain[0]?.notBefore ?? now;
-      this.#candidate = { issued, notBefore, notAfter };
+      const candidate = this.#verified(issued, key, now);
+      this.#candidate = { ...candidate, isNew: true };
+      const { notBefore, notAfter } = candidate;
       return { kind: 'obtained', now, notBefore, notAfter, random: random() };
     } catch (error) {
       return { kind: 'failed', now: clock.now(), why: messageOf(error), random: random() };
     }
+  }
+
+  /** Never rejects: what cannot be restored is asked for anew. */
+  async #restore(store: IdentityStore): Promise<RenewalEvent | undefined> {
+    const { clock, random } = this.#context;
+    const stored = await store.load(this.name, this.identity);
+    if (!stored) return undefined;
+    const now = clock.now();
+    try {
+      const candidate = this.#verified(stored.issued, readPrivateKey(stored.issued.keyPem), now);
+      this.#candidate = { ...candidate, isNew: false };
+      const { notBefore, notAfter } = candidate;
+      return { kind: 'restored', now, obtainedAt: stored.obtainedAt, notBefore, notAfter, random: random() };
+    } catch (error) {
+      this.#context.onStoreError(error);
+      return undefined;
+    }
+  }
+
+  /** Throws if Envoy, or its peers, could not use this now. */
+  #verified(issued: Candidate['issued'], key: KeyObject, now: number): Omit<Candidate, 'isNew'> {
+    const { chain, roots } = issued;
+    verifyIssued({ chain, roots, publicKey: createPublicKey(key), identity: this.identity, now });
+    const certificateChain = Buffer.from(joinPem(chain.map(({ pem }) => pem)));
+    assertCertificatePair(certificateChain, issued.keyPem);
+    return { issued, certificateChain, notBefore: chain[0]?.notBefore ?? now, notAfter: chainNotAfter(chain) };
   }
 
   /** One call to the source, with a deadline that holds even if the source ignores its signal. */
@@ -183,15 +225,16 @@ export class WorkloadSecret {
     const candidate = this.#candidate;
     this.#candidate = undefined;
     if (!candidate) return;
-    const { issued, notBefore, notAfter } = candidate;
-    const requires = this.#context.admit(issued, notAfter);
+    const { issued, certificateChain, notBefore, notAfter, isNew } = candidate;
+    const { source, store, clock, nextVersion, admit, onResult, onStoreError } = this.#context;
+    const requires = admit(issued.roots, notAfter);
     const secret: TlsCertificateSecret = {
       kind: 'tls-certificate',
       name: this.name,
-      version: this.#context.nextVersion(),
-      source: this.#context.source.description,
+      version: nextVersion(),
+      source: source.description,
       identity: this.identity,
-      certificateChain: Buffer.from(joinPem(issued.chain.map(({ pem }) => pem))),
+      certificateChain,
       privateKey: issued.keyPem,
       serialNumber: issued.chain[0]?.serialNumber ?? '',
       notBefore,
@@ -199,6 +242,18 @@ export class WorkloadSecret {
       ...(requires && { requires }),
     };
     this.#secret = Object.freeze(secret);
-    this.#context.onResult(this.name, this.result());
+    onResult(this.name, this.result());
+    if (isNew) store?.save(this.name, { identity: this.identity, issued, obtainedAt: clock.now() }).catch(onStoreError);
   }
+}
+
+/** A verified certificate that is about to become the current one. */
+interface Candidate {
+  readonly issued: Omit<IssuedIdentity, 'key'>;
+  /** The chain as it is sent. */
+  readonly certificateChain: Buffer;
+  readonly notBefore: number;
+  readonly notAfter: number;
+  /** Just obtained, and not from the store. */
+  readonly isNew: boolean;
 }

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { controlClient, controlRequest, type DaemonControl, startControlServer } from '../../../src/admin/index.js';
+import { systemClock } from '../../../src/clock.js';
 import { type ErrorCode, SdsdError } from '../../../src/errors.js';
 import { type LogFields, silentLogger } from '../../../src/log.js';
 import { fakeDaemonControl, STATUS } from './fake-daemon-control.js';
@@ -21,7 +22,7 @@ async function serve(t: TestContext, overrides: Partial<DaemonControl> = {}) {
   const daemon = fakeDaemonControl(overrides);
   const logged: [string, LogFields | undefined][] = [];
   const log = { ...silentLogger, error: (message: string, fields?: LogFields) => void logged.push([message, fields]) };
-  const server = await startControlServer({ path, daemon, log });
+  const server = await startControlServer({ path, daemon, clock: systemClock, log });
   t.after(() => server.close());
   return { path, daemon, logged, server, client: controlClient(path) };
 }
@@ -219,7 +220,7 @@ test('does not take another server for the daemon', async (t) => {
 
 test('refuses to take the place of a daemon that runs', async (t) => {
   const { path, client } = await serve(t);
-  const second = startControlServer({ path, daemon: fakeDaemonControl(), log: silentLogger });
+  const second = startControlServer({ path, daemon: fakeDaemonControl(), clock: systemClock, log: silentLogger });
   await assert.rejects(second, { code: 'ERR_SDSD_SOCKET_IN_USE' });
   await client.status();
 });

@@ -4,6 +4,7 @@ import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from '
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { type DaemonControl, startControlServer } from '../../../src/admin/index.js';
+import { systemClock } from '../../../src/clock.js';
 import { SdsdError } from '../../../src/errors.js';
 import { silentLogger } from '../../../src/log.js';
 import { parseCsr, pemBlocks, readPrivateKey } from '../../../src/pki/index.js';
@@ -26,7 +27,12 @@ interface Setup {
 async function setup(t: TestContext, overrides: Partial<DaemonControl> = {}, isTTY = false): Promise<Setup> {
   const cwd = workDirectory(t);
   const daemon = fakeDaemonControl(overrides);
-  const server = await startControlServer({ path: join(cwd, 'var/run/sdsd/admin.sock'), daemon, log: silentLogger });
+  const server = await startControlServer({
+    path: join(cwd, 'var/run/sdsd/admin.sock'),
+    daemon,
+    clock: systemClock,
+    log: silentLogger,
+  });
   t.after(() => server.close());
   return { cwd, daemon, run: (...args) => cli(args, { cwd, clock, isTTY }) };
 }

@@ -44,6 +44,7 @@ test('needs no settings at all', async () => {
     socket: '/work/var/run/secrets/workload-spiffe-uds/socket',
     socketMode: 0o660,
     stateDir: '/work/var/lib/sdsd',
+    stateKeyFile: undefined,
     controlSocket: '/work/var/run/sdsd/admin.sock',
     identity: {
       trustDomain: 'cluster.local',
@@ -57,6 +58,8 @@ test('needs no settings at all', async () => {
     keys: { spec: { kind: 'ecdsa', curve: 'P-256' }, encoding: 'traditional' },
     maxIdleNames: 10_000,
     rootAckTimeout: 10_000,
+    caTimeout: 10_000,
+    limits: { connections: 10_000, streams: 100_000, namesPerStream: 10_000 },
     logLevel: 'info',
   });
 });
@@ -79,6 +82,11 @@ test('takes every setting from the environment and from the file alike', async (
     socket: 'a.sock',
     socketMode: '0600',
     stateDir: 'state',
+    stateKeyFile: '/keys/state.key',
+    caTimeout: '2s',
+    maxConnections: '8',
+    maxStreams: '9',
+    maxNamesPerStream: '11',
     controlSocket: 'c.sock',
     trustDomain: 'example.org',
     namespace: 'shop',
@@ -114,6 +122,7 @@ test('takes every setting from the environment and from the file alike', async (
     socket: '/work/a.sock',
     socketMode: 0o600,
     stateDir: '/work/state',
+    stateKeyFile: '/keys/state.key',
     controlSocket: '/work/c.sock',
     identity: {
       trustDomain: 'example.org',
@@ -131,6 +140,8 @@ test('takes every setting from the environment and from the file alike', async (
     keys: { spec: { kind: 'rsa', bits: 3072 }, encoding: 'pkcs8' },
     maxIdleNames: 7,
     rootAckTimeout: 1_000,
+    caTimeout: 2_000,
+    limits: { connections: 8, streams: 9, namesPerStream: 11 },
     logLevel: 'debug',
   });
 });

@@ -156,13 +156,17 @@ describe('listenUnix', () => {
         return lines;
       };
     });
-    await Promise.all(outputs.map((lines) => lines(1)));
-    for (const child of children) child.stdin.write('go\n');
-    const said = (await Promise.all(outputs.map((lines) => lines(2)))).map(([, line]) => line);
-    const winner = children[said.indexOf('serves')];
-    assert.deepEqual(said.toSorted(), [...Array(3).fill('ERR_SDSD_SOCKET_IN_USE'), 'serves'].sort());
-    assert.equal(await ask(path), String(winner?.pid));
-    for (const child of children) child.kill('SIGKILL');
+    try {
+      await Promise.all(outputs.map((lines) => lines(1)));
+      for (const child of children) child.stdin.write('go\n');
+      const said = (await Promise.all(outputs.map((lines) => lines(2)))).map(([, line]) => line);
+      const winner = children[said.indexOf('serves')];
+      assert.deepEqual(said.toSorted(), [...Array(3).fill('ERR_SDSD_SOCKET_IN_USE'), 'serves'].sort());
+      assert.equal(await ask(path), String(winner?.pid));
+      assert.deepEqual(readdirSync(directory.path), ['socket']);
+    } finally {
+      for (const child of children) child.kill('SIGKILL');
+    }
   });
 });
 

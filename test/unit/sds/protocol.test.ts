@@ -42,7 +42,7 @@ const secret = (version: number): Offer => ({ kind: 'secret', version });
 
 /** Runs a table against one stream. `A` and `B` are served from the start, at versions 11 and 12. */
 function run(variant: 'sotw' | 'delta', rows: readonly Row[]): StreamState {
-  let state = initialState(variant);
+  let state = initialState(variant, 100);
   const offers = new Map<string, Offer>([
     ['A', secret(11)],
     ['B', secret(12)],
@@ -328,8 +328,9 @@ describe('a rejected secret', () => {
   const nack = (state: StreamState, error: string): StreamState =>
     onDeltaRequest(state, deltaRequest({ step: '', error }, state.nonce)).state;
   const subscribed = (): StreamState =>
-    flush(onDeltaRequest(initialState('delta'), deltaRequest({ step: '', ask: ['A'] }, '')).state, () => secret(11))
-      .state;
+    flush(onDeltaRequest(initialState('delta', 100), deltaRequest({ step: '', ask: ['A'] }, '')).state, () =>
+      secret(11),
+    ).state;
 
   it('is told as repaired when the client accepts its successor, and not before', () => {
     let state = nack(subscribed(), 'bad');
@@ -364,14 +365,14 @@ describe('a rejected secret', () => {
   });
 
   it('is not sent anew to a client that was never sent it', () => {
-    const { state } = onDeltaRequest(initialState('delta'), deltaRequest({ step: '', ask: ['X'] }, ''));
+    const { state } = onDeltaRequest(initialState('delta', 100), deltaRequest({ step: '', ask: ['X'] }, ''));
     assert.deepEqual(flush(refresh(state, 'X').state, () => ({ kind: 'pending' })).actions, []);
   });
 });
 
 describe('either variant', () => {
   it('sends the newest only when the client could not take the ones between', () => {
-    let { state } = onDiscoveryRequest(initialState('sotw'), sotwRequest({ step: '', ask: ['A'] }, ''));
+    let { state } = onDiscoveryRequest(initialState('sotw', 100), sotwRequest({ step: '', ask: ['A'] }, ''));
     ({ state } = flush(state, () => secret(1)));
     for (let version = 2; version <= 50; version++) ({ state } = changed(state, 'A'));
     const { actions } = flush(state, () => secret(50));
@@ -380,7 +381,7 @@ describe('either variant', () => {
 
   it('gives every response of a stream a greater version and another nonce', () => {
     const seen: string[] = [];
-    let state = initialState('sotw');
+    let state = initialState('sotw', 100);
     const ask = (names: string[]): void => {
       ({ state } = onDiscoveryRequest(state, sotwRequest({ step: '', ask: names }, '')));
       const step = flush(state, (name) => secret(name === 'A' ? 11 : 12));
@@ -393,7 +394,7 @@ describe('either variant', () => {
   });
 
   it('clears the last error of a name with its next ACK', () => {
-    let state = initialState('delta');
+    let state = initialState('delta', 100);
     const offer = { version: 11 };
     const step = (row: Row, nonce: string): void => {
       ({ state } = onDeltaRequest(state, deltaRequest(row, nonce)));
@@ -411,7 +412,7 @@ describe('either variant', () => {
   });
 
   it('remembers a bounded number of responses that are never answered', () => {
-    let { state } = onDiscoveryRequest(initialState('sotw'), sotwRequest({ step: '', ask: ['A'] }, ''));
+    let { state } = onDiscoveryRequest(initialState('sotw', 100), sotwRequest({ step: '', ask: ['A'] }, ''));
     for (let version = 1; version <= 1_000; version++) {
       ({ state } = changed(state, 'A'));
       ({ state } = flush(state, () => secret(version)));

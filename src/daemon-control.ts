@@ -1,0 +1,149 @@
+/** Answers what the control socket asks, from the parts of a running daemon. */
+import type { DaemonControl, DaemonStatus, IssueRequest, IssueResult, SecretStatus } from './admin/index.js';
+import type { Clock } from './clock.js';
+import type { Config } from './config/index.js';
+import { SdsdError } from './errors.js';
+import { chainNotAfter, joinPem, parseSpiffeId, pemBlocks } from './pki/index.js';
+import type { SdsServer } from './sds/index.js';
+import type { CaClient, CachingSecretManager, WorkloadStatus } from './secrets/index.js';
+import { productVersion } from './version.js';
+
+/** Who signs. One that is inside the daemon can also replace its root. */
+export interface DaemonCa extends CaClient {
+  rotateRoot?(): Promise<void>;
+}
+
+export interface DaemonParts {
+  readonly config: Config;
+  readonly ca: DaemonCa;
+  readonly manager: CachingSecretManager;
+  readonly sds: SdsServer;
+  readonly clock: Clock;
+  readonly startedAt: number;
+}
+
+/** What the control socket can ask of a daemon that is made of these parts. */
+export function daemonControl(parts: DaemonParts): DaemonControl {
+  const { ca, manager } = parts;
+  const signal = new AbortController().signal;
+  return {
+    status: () => statusOf(parts),
+    async rotate(name) {
+      const secrets = await manager.rotate(name);
+      return {
+        rotated: secrets.map(({ name, serialNumber, notAfter }) => ({ name, serialNumber, notAfter: iso(notAfter) })),
+      };
+    },
+    async rotateRoot() {
+      if (!ca.rotateRoot) {
+        throw new SdsdError('ERR_SDSD_CA', `sdsd cannot replace the root of ${ca.description}`, {
+          hint: 'replace it there: sdsd follows, old and new roots side by side',
+        });
+      }
+      await ca.rotateRoot();
+      const roots = (await ca.roots(signal)) ?? [];
+      const [root] = roots;
+      if (!root) throw new SdsdError('ERR_SDSD_CA', 'the CA names no root');
+      // First the anchors, then the certificates that need them: the SDS server holds these back until clients have those.
+      manager.declareRoots(roots);
+      await manager.rotate();
+      return { fingerprint: root.fingerprint, notAfter: iso(root.notAfter) };
+    },
+    issue: (request) => issue(parts, request, signal),
+    async roots() {
+      return { pem: joinPem(manager.roots.map(({ pem }) => pem)).toString() };
+    },
+  };
+}
+
+async function issue(
+  { ca, manager, config }: DaemonParts,
+  request: IssueRequest,
+  signal: AbortSignal,
+): Promise<IssueResult> {
+  const identity = parseSpiffeId(request.identity).text;
+  const block = pemBlocks(Buffer.from(request.csrPem)).find(({ label }) => label.endsWith('CERTIFICATE REQUEST'));
+  if (!block) {
+    throw new SdsdError('ERR_SDSD_CSR', 'the request holds no CERTIFICATE REQUEST block', {
+      hint: 'send a PKCS#10 request in PEM',
+    });
+  }
+  const ttl = request.ttlMs ?? config.certificates.ttl;
+  const { chain, roots } = await ca.sign({ csr: block.der, sans: [identity], ttl }, signal);
+  manager.noteGranted(roots, chainNotAfter(chain));
+  return {
+    chainPem: joinPem(chain.map(({ pem }) => pem)).toString(),
+    rootsPem: joinPem(manager.roots.map(({ pem }) => pem)).toString(),
+  };
+}
+
+function statusOf({ config, ca, manager, sds, startedAt }: DaemonParts): DaemonStatus {
+  const workloads = manager.workloads();
+  const failing = workloads.find(({ state }) => state.failures > 0);
+  return {
+    version: productVersion(),
+    pid: process.pid,
+    startedAt: iso(startedAt),
+    socket: config.socket,
+    stateDir: config.stateDir,
+    ca: {
+      description: ca.description,
+      state: failing ? 'failing' : 'ready',
+      lastError: failing?.state.lastError ?? null,
+    },
+    secrets: [...workloads.map(workloadStatus), bundleStatus(manager)],
+    subscribers: sds.streams().map(({ connectionId, nodeId, variant, names }) => ({
+      connectionId,
+      nodeId,
+      variant,
+      names: names.map(({ name, sentVersion = null, ackedVersion = null, lastNack = null }) => ({
+        name,
+        sentVersion,
+        ackedVersion,
+        lastNack,
+      })),
+    })),
+    unknownNames: manager.unknownNames(),
+  };
+}
+
+function workloadStatus({ name, identity, state, secret, subscribers }: WorkloadStatus): SecretStatus {
+  return {
+    name,
+    kind: 'tls-certificate',
+    state: state.kind,
+    identity,
+    serialNumber: secret?.serialNumber ?? null,
+    notBefore: secret ? iso(secret.notBefore) : null,
+    notAfter: secret ? iso(secret.notAfter) : null,
+    renewAt: state.lifetime ? iso(state.nextAt) : null,
+    version: secret?.version ?? null,
+    source: secret?.source ?? null,
+    subscribers,
+    lastError: state.lastError ?? null,
+    failures: state.failures,
+  };
+}
+
+function bundleStatus(manager: CachingSecretManager): SecretStatus {
+  const { secret, subscribers } = manager.bundle;
+  return {
+    name: 'ROOTCA',
+    kind: 'validation-context',
+    state: secret ? 'available' : 'initializing',
+    identity: null,
+    serialNumber: null,
+    notBefore: null,
+    notAfter: secret ? iso(secret.notAfter) : null,
+    renewAt: null,
+    version: secret?.version ?? null,
+    source: secret?.source ?? null,
+    subscribers,
+    lastError: null,
+    failures: 0,
+  };
+}
+
+function iso(time: number): string {
+  return new Date(time).toISOString();
+}
