@@ -18,6 +18,8 @@ export interface RunningDaemon {
   readonly control: Pick<DaemonControl, 'status' | 'rotate'>;
   /** Resolves as soon as there is a workload certificate. */
   readonly ready: Promise<unknown>;
+  /** Resolves if it can serve no longer, with the reason. */
+  readonly failed: Promise<Error>;
   /** Ends the daemon in order. */
   close(): Promise<void>;
 }
@@ -85,7 +87,8 @@ export async function runDaemon(config: Config, start: CreateDaemon, io: CliIo, 
       ]);
       settled.abort();
       if (!quiet) io.stdout.write(await greeting(config, daemon.control.status(), io));
-      await signals.stop;
+      const failure = await Promise.race([signals.stop, daemon.failed]);
+      if (failure) throw failure;
     } finally {
       await daemon.close();
     }

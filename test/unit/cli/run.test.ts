@@ -15,17 +15,21 @@ interface Running {
   readonly done: Promise<void>;
 }
 
+const NEVER = new Promise<never>(() => undefined);
+
 async function run(
   {
     flags = {},
     control = fakeDaemonControl(),
     ready = Promise.resolve(),
+    failed = NEVER,
     quiet = false,
     clock = new VirtualClock(),
   }: {
     flags?: Readonly<Record<string, string>>;
     control?: RunningDaemon['control'];
     ready?: Promise<unknown>;
+    failed?: Promise<Error>;
     quiet?: boolean;
     clock?: VirtualClock;
   } = {},
@@ -39,7 +43,7 @@ async function run(
   const events: string[] = [];
   const close = async (): Promise<void> => void events.push('closed');
   const config = await loadConfig({ flags, env: {}, cwd: io.cwd });
-  const done = runDaemon(config, start ?? (async () => ({ control, ready, close })), io, quiet);
+  const done = runDaemon(config, start ?? (async () => ({ control, ready, failed, close })), io, quiet);
   return { io, events, greeted, done };
 }
 
@@ -88,7 +92,12 @@ test('ends in order at a signal that comes while it starts', async () => {
   const { io, done } = await run({}, async () => {
     await new Promise(setImmediate);
     io.signal('SIGTERM');
-    return { control: fakeDaemonControl(), ready: Promise.resolve(), close: async () => void events.push('closed') };
+    return {
+      control: fakeDaemonControl(),
+      ready: Promise.resolve(),
+      failed: NEVER,
+      close: async () => void events.push('closed'),
+    };
   });
   await done;
   assert.deepEqual(events, ['closed']);
@@ -136,6 +145,13 @@ test('tells where it is even if no certificate comes, and why none does', async 
   io.signal('SIGTERM');
   await done;
   assert.equal(clock.pending, 0);
+});
+
+test('ends in order, and with the reason, when the daemon can serve no longer', async () => {
+  const taken = new SdsdError('ERR_SDSD_SOCKET_IN_USE', 'another server answers on /run/sds.sock');
+  const { events, done } = await run({ failed: Promise.resolve(taken) });
+  await assert.rejects(done, taken);
+  assert.deepEqual(events, ['closed']);
 });
 
 test('prints nothing when it shall be quiet', async () => {
