@@ -2,6 +2,7 @@
  * A gRPC server whose streams speak in ready bytes. grpc-js gives each stream to a server interceptor, which takes it over
  * before a Duplex is made for it: a push costs one write, and an encoded message may go to any number of streams.
  */
+import http2 from 'node:http2';
 import { createServer, type Socket } from 'node:net';
 import {
   Server,
@@ -81,7 +82,7 @@ export class RpcServer {
       'grpc.enable_channelz': 0,
       interceptors: [(method, call) => this.#intercept(method, call)],
     });
-    this.#injector = this.#server.createConnectionInjector(ServerCredentials.createInsecure());
+    this.#injector = withStreamResets(() => this.#server.createConnectionInjector(ServerCredentials.createInsecure()));
   }
 
   /** Serves a bidirectional stream: `open` is called for each, and answers with what handles its messages. */
@@ -165,6 +166,23 @@ export class RpcServer {
     return open
       ? new TakenOverCall(call, open, (error) => this.#onFault(method.path, error))
       : new ServerInterceptingCall(call);
+  }
+}
+
+/**
+ * Envoy ends a subscription by resetting its stream. Node takes the 1001st reset within a short time for an attack and cuts
+ * the connection, with every other stream on it. Node 24 lets a server raise that bound (options of `http2.createServer`),
+ * but grpc-js does not pass it on: so its one call, made while the injector is created, is completed here.
+ */
+function withStreamResets<T>(create: () => T): T {
+  const original = http2.createServer;
+  const patched = (options: http2.ServerOptions): http2.Http2Server =>
+    original({ ...options, streamResetBurst: 100_000, streamResetRate: 10_000 } as http2.ServerOptions);
+  Object.defineProperty(http2, 'createServer', { value: patched, configurable: true, writable: true });
+  try {
+    return create();
+  } finally {
+    Object.defineProperty(http2, 'createServer', { value: original, configurable: true, writable: true });
   }
 }
 

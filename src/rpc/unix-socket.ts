@@ -18,6 +18,9 @@ import { errnoOf, messageOf, SdsdError } from '../errors.js';
 /** Longest socket path in bytes: `sun_path` less its final NUL. Longer ones are cut silently by the kernel's interface. */
 export const MAX_SOCKET_PATH_BYTES = process.platform === 'darwin' ? 103 : 107;
 
+/** Connections that may wait to be accepted: a host's Envoys may all come back at once. The kernel has a bound of its own. */
+const BACKLOG = 4_096;
+
 /** How often, and how long apart, a start tries to get the path while others try too. */
 const CLAIM_TRIES = 50;
 const CLAIM_PAUSE_MS = 20;
@@ -126,7 +129,7 @@ function bind(server: Server, { temporary, path }: Place): Promise<void> {
   return new Promise((resolve, reject) => {
     const onError = (error: Error): void => reject(unusable(path, 'cannot listen on the socket', error));
     server.once('error', onError);
-    server.listen(temporary, () => {
+    server.listen({ path: temporary, backlog: BACKLOG }, () => {
       server.removeListener('error', onError);
       resolve();
     });

@@ -20,8 +20,14 @@ export interface TestServer extends AsyncDisposable {
   connect(): SdsTestClient;
 }
 
+export interface TestServerLimits {
+  readonly maxStreams?: number;
+  readonly maxNamesPerStream?: number;
+  readonly maxConnections?: number;
+}
+
 /** Our SDS server on a socket of its own, over a fake secret manager with `default` and `ROOTCA`. */
-export async function startTestServer(): Promise<TestServer> {
+export async function startTestServer({ maxConnections, ...limits }: TestServerLimits = {}): Promise<TestServer> {
   const directory = await mkdtemp(join(tmpdir(), 'sdsd-'));
   const socket = join(directory, 'socket');
   const manager = new FakeSecretManager();
@@ -29,8 +35,11 @@ export async function startTestServer(): Promise<TestServer> {
   manager.setCertificate('default', 'c1');
   const clock = new VirtualClock();
   const faults: unknown[] = [];
-  const sds = new SdsServer({ manager, clock, log: silentLogger, ackTimeoutMs: 10_000 });
-  const rpc = new RpcServer({ onFault: (_, error) => faults.push(error) });
+  const sds = new SdsServer({ manager, clock, log: silentLogger, ackTimeoutMs: 10_000, ...limits });
+  const rpc = new RpcServer({
+    onFault: (_, error) => faults.push(error),
+    ...(maxConnections !== undefined && { maxConnections }),
+  });
   sds.register(rpc);
   const listener = await rpc.listen({ path: socket, mode: 0o660 });
   const clients: SdsTestClient[] = [];
