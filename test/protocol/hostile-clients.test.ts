@@ -26,7 +26,11 @@ async function witness(server: TestServer): Promise<() => Promise<void>> {
 
 /** A raw HTTP/2 connection to the server. */
 function rawSession(server: TestServer): http2.ClientHttp2Session {
-  const session = http2.connect('http://localhost', { createConnection: () => connect(server.socket) });
+  // Node bounds what a client may hold, at less than ten thousand streams.
+  const session = http2.connect('http://localhost', {
+    createConnection: () => connect(server.socket),
+    maxSessionMemory: 1_000,
+  });
   session.on('error', () => undefined);
   return session;
 }
