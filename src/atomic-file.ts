@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { type FileHandle, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
@@ -6,8 +7,7 @@ import { dirname } from 'node:path';
  * byte, whatever the umask and whatever was there before. Rejects with the system's error, and then the old file is intact.
  */
 export async function writeFileAtomic(path: string, data: Buffer | string, mode: number): Promise<void> {
-  const temporary = `${path}.${process.pid}.tmp`;
-  await rm(temporary, { force: true });
+  const temporary = `${path}.${randomBytes(6).toString('hex')}.tmp`;
   try {
     await withFile(temporary, 'wx', mode, async (file) => {
       await file.chmod(mode);

@@ -1,8 +1,9 @@
 /** The directory that outlives a restart: made, checked and locked against a second sdsd. */
-import { mkdir, readFile, stat } from 'node:fs/promises';
+import { readdir, readFile, rm, stat } from 'node:fs/promises';
 import { createServer, type Server } from 'node:net';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { writeFileAtomic } from './atomic-file.js';
+import { makeDirectories } from './directories.js';
 import { errnoOf, messageOf, SdsdError } from './errors.js';
 import { listenUnix } from './rpc/index.js';
 
@@ -21,7 +22,9 @@ export interface StateDirectory {
  */
 export async function openStateDirectory(path: string): Promise<StateDirectory> {
   try {
-    await mkdir(path, { recursive: true, mode: 0o700 });
+    // Only the directory itself is for this user alone: others may have to pass through those above it.
+    makeDirectories(dirname(path));
+    makeDirectories(path, 0o700);
     const { mode } = await stat(path);
     if (mode & 0o077) {
       throw new SdsdError('ERR_SDSD_STATE', `other users may read the state directory ${path}, which holds keys`, {
@@ -34,6 +37,7 @@ export async function openStateDirectory(path: string): Promise<StateDirectory> 
   const lock = await takeLock(path);
   try {
     await checkFormat(path);
+    await removeLeftovers(path);
   } catch (error) {
     await lock.close();
     throw unusable(path, error);
@@ -87,6 +91,13 @@ async function checkFormat(path: string): Promise<void> {
       hint: 'use the sdsd that wrote it, or another --state-dir',
     },
   );
+}
+
+/** Files that were being written when an earlier daemon died; what they were to replace is whole. */
+async function removeLeftovers(path: string): Promise<void> {
+  for (const entry of await readdir(path, { recursive: true, withFileTypes: true })) {
+    if (entry.isFile() && entry.name.endsWith('.tmp')) await rm(join(entry.parentPath ?? entry.path, entry.name));
+  }
 }
 
 function unusable(path: string, error: unknown): SdsdError {

@@ -3,20 +3,26 @@ import {
   type BigIntStats,
   chmodSync,
   closeSync,
+  constants,
   linkSync,
   lstatSync,
-  mkdirSync,
   openSync,
+  readdirSync,
   type Stats,
   unlinkSync,
 } from 'node:fs';
 import { connect, type Server, type Socket } from 'node:net';
 import { basename, dirname } from 'node:path';
 import { sleep, systemClock } from '../clock.js';
+import { makeDirectories } from '../directories.js';
 import { errnoOf, messageOf, SdsdError } from '../errors.js';
 
 /** Longest socket path in bytes: `sun_path` less its final NUL. Longer ones are cut silently by the kernel's interface. */
 export const MAX_SOCKET_PATH_BYTES = process.platform === 'darwin' ? 103 : 107;
+
+/** Sockets that are not in place yet; and the right to remove a dead one. */
+const TEMPORARY_PREFIX = '.sdsd-new-';
+const CLAIM_PREFIX = '.sdsd-claim-';
 
 /** Connections that may wait to be accepted: a host's Envoys may all come back at once. The kernel has a bound of its own. */
 const BACKLOG = 4_096;
@@ -61,13 +67,14 @@ export async function listenUnix(server: Server, options: ListenOptions): Promis
   if (!options.anyLength) checkLength(path);
   const directory = openDirectory(dirname(path));
   try {
-    const own = `${directory.prefix}.sdsd-${process.pid}-${randomBytes(4).toString('hex')}`;
+    const own = `${directory.prefix}${TEMPORARY_PREFIX}${process.pid}-${randomBytes(4).toString('hex')}`;
     const place: Place = {
       path,
       target: `${directory.prefix}${basename(path)}`,
       temporary: own,
     };
     const { temporary } = place;
+    await sweep(directory.prefix);
     await bind(server, place);
     try {
       chmodSync(temporary, options.mode);
@@ -81,6 +88,14 @@ export async function listenUnix(server: Server, options: ListenOptions): Promis
     }
   } finally {
     directory.close();
+  }
+}
+
+/** Removes what a start left behind that was killed between binding and linking. */
+async function sweep(prefix: string): Promise<void> {
+  for (const name of readdirSync(prefix)) {
+    if (!name.startsWith(TEMPORARY_PREFIX)) continue;
+    if ((await probeOnce(`${prefix}${name}`, Buffer.alloc(0))) === 'refused') removeIfPresent(`${prefix}${name}`);
   }
 }
 
@@ -108,9 +123,9 @@ function checkLength(path: string): void {
 
 function openDirectory(path: string): { prefix: string; close(): void } {
   try {
-    mkdirSync(path, { recursive: true, mode: 0o755 });
+    makeDirectories(path);
     if (process.platform !== 'linux') return { prefix: `${path}/`, close: () => undefined };
-    const descriptor = openSync(path, 'r');
+    const descriptor = openSync(path, constants.O_RDONLY | constants.O_DIRECTORY);
     return { prefix: `/proc/self/fd/${descriptor}/`, close: () => closeSync(descriptor) };
   } catch (error) {
     throw unusable(path, 'the directory for the socket cannot be made or opened', error);
@@ -169,7 +184,7 @@ async function removeDead(place: Place, options: ListenOptions, isLastTry: boole
   const { path, target, temporary } = place;
   const dead = await findDead(place, options);
   if (!dead) return true;
-  const claimed = `${dirname(target)}/.sdsd-claim-${dead.ino}-${dead.ctimeNs}`;
+  const claimed = `${dirname(target)}/${CLAIM_PREFIX}${dead.ino}-${dead.ctimeNs}`;
   if (!linked(temporary, claimed, path)) {
     // Its owner needs a moment. If it does not come to an end it has died there, and the next start goes on.
     if (isLastTry) removeIfPresent(claimed);

@@ -54,9 +54,11 @@ export class SdsServer {
   readonly #streams = new Set<SdsStream>();
   readonly #context: StreamContext;
   readonly #maxStreams: number;
+  readonly #log: Logger;
 
   constructor(options: SdsServerOptions) {
     const { log } = options;
+    this.#log = log;
     this.#maxStreams = options.maxStreams ?? 100_000;
     this.#snapshot = new Snapshot({
       ...options,
@@ -89,7 +91,10 @@ export class SdsServer {
           if (stream.connectionId === repaired.connectionId) stream.refreshPartners(kind);
         }
       },
-      onClosed: (stream) => this.#streams.delete(stream),
+      onClosed: (stream) => {
+        this.#streams.delete(stream);
+        log.debug('stream closed', { connection: stream.connectionId, node: stream.state.nodeId });
+      },
     };
   }
 
@@ -121,6 +126,7 @@ export class SdsServer {
       stream.end(status.RESOURCE_EXHAUSTED, `this server has ${this.#maxStreams} streams open and takes no more`);
     } else {
       this.#streams.add(stream);
+      this.#log.debug('stream opened', { connection: stream.connectionId });
     }
     return stream;
   }

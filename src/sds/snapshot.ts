@@ -9,6 +9,9 @@ import type { Clock, Timer } from '../clock.js';
 import type { Caller, Secret, SecretRef, SecretResult, Subscription } from '../secrets/index.js';
 import type { SecretManager } from './secret-manager.js';
 
+/** A certificate waits for clients for no more than this share of what the one before it has left. */
+const MAX_WAIT_OF_LIFETIME = 0.8;
+
 /** One stream, as the snapshot sees it. */
 export interface Subscriber {
   /** The name has something new to send. */
@@ -39,6 +42,8 @@ interface Entry {
   released: Secret | undefined;
   /** A newer one that waits for what it requires. */
   held: Secret | undefined;
+  /** Ends that wait before the released one expires. */
+  timer: Timer | undefined;
 }
 
 interface Gate {
@@ -69,11 +74,14 @@ export class Snapshot {
       subscriber.changed(name);
     });
     return {
-      current: () => (result.kind === 'secret' ? visible(entry, result.secret) : result),
+      current: () => (result.kind === 'secret' ? this.#visible(entry, result.secret) : result),
       close: () => {
         lease.close();
         entry.subscribers.delete(subscriber);
-        if (entry.subscribers.size === 0) this.#entries.delete(name);
+        if (entry.subscribers.size === 0) {
+          entry.timer?.cancel();
+          this.#entries.delete(name);
+        }
         this.#caughtUp(subscriber, name);
       },
     };
@@ -83,7 +91,7 @@ export class Snapshot {
   async fetch(name: string, caller: Caller): Promise<SecretResult> {
     const result = await this.#options.manager.generateSecret(name, caller);
     const entry = this.#entries.get(name);
-    return result.kind === 'secret' && entry ? visible(entry, result.secret) : result;
+    return result.kind === 'secret' && entry ? this.#visible(entry, result.secret) : result;
   }
 
   /** A client has accepted a version of `name`. */
@@ -94,12 +102,13 @@ export class Snapshot {
   close(): void {
     for (const gate of this.#gates.values()) gate.timer.cancel();
     this.#gates.clear();
+    for (const entry of this.#entries.values()) entry.timer?.cancel();
   }
 
   #entry(name: string): Entry {
     let entry = this.#entries.get(name);
     if (!entry) {
-      entry = { subscribers: new Set(), released: undefined, held: undefined };
+      entry = { subscribers: new Set(), released: undefined, held: undefined, timer: undefined };
       this.#entries.set(name, entry);
     }
     return entry;
@@ -110,13 +119,23 @@ export class Snapshot {
     const newest = entry.held ?? entry.released;
     if (newest && newest.version >= secret.version) return;
     const gate = secret.requires && this.#gateFor(secret.requires);
+    entry.timer?.cancel();
     if (gate) {
       entry.held = secret;
       gate.waiting.add(entry);
+      this.#endBeforeExpiry(entry);
     } else {
       entry.released = secret;
       entry.held = undefined;
     }
+  }
+
+  /** A peer may refuse the new certificate, but everybody refuses an expired one: so the wait ends while the old is valid. */
+  #endBeforeExpiry(entry: Entry): void {
+    if (!entry.released) return;
+    const { clock } = this.#options;
+    const left = entry.released.notAfter - clock.now();
+    entry.timer = clock.at(clock.now() + left * MAX_WAIT_OF_LIFETIME, () => this.#release(entry, true));
   }
 
   /** The gate in front of what requires `ref`, or undefined when nothing has to wait. */
@@ -161,18 +180,20 @@ export class Snapshot {
     for (const entry of gate.waiting) this.#release(entry);
   }
 
-  #release(entry: Entry): void {
+  #release(entry: Entry, anyway = false): void {
     const secret = entry.held;
-    if (!secret || (secret.requires && this.#gateFor(secret.requires))) return;
+    if (!secret || (!anyway && secret.requires && this.#gateFor(secret.requires))) return;
+    entry.timer?.cancel();
     entry.released = secret;
     entry.held = undefined;
     for (const subscriber of entry.subscribers) subscriber.changed(secret.name);
   }
-}
 
-/** What may be sent of a name whose newest secret is `newest`. */
-function visible(entry: Entry, newest: Secret): SecretResult {
-  if (entry.held === undefined) return { kind: 'secret', secret: newest };
-  if (entry.released) return { kind: 'secret', secret: entry.released };
-  return { kind: 'pending', why: 'waits until clients have accepted the trust anchors that it needs' };
+  /** What may be sent of a name whose newest secret is `newest`. */
+  #visible(entry: Entry, newest: Secret): SecretResult {
+    if (entry.held === undefined) return { kind: 'secret', secret: newest };
+    const { released } = entry;
+    if (released && released.notAfter > this.#options.clock.now()) return { kind: 'secret', secret: released };
+    return { kind: 'pending', why: 'waits until clients have accepted the trust anchors that it needs' };
+  }
 }

@@ -21,6 +21,7 @@ import { type WorkloadContext, WorkloadSecret } from './workload-secret.js';
 
 const MAX_CONCURRENT_ATTEMPTS = 8;
 const MAX_UNKNOWN_NAMES = 1_000;
+const MAX_SHOWN_NAME = 256;
 
 export interface SecretManagerOptions {
   readonly source: IdentitySource;
@@ -79,7 +80,17 @@ export class CachingSecretManager {
       longestTtl: options.ttl,
       store: options.store,
       nextVersion,
-      onResult: (_, result) => notify(this.#bundleListeners, result),
+      onResult: (name, result) => {
+        notify(this.#bundleListeners, result);
+        if (result.kind !== 'secret' || result.secret.kind !== 'validation-context') return;
+        const { fingerprints, version } = result.secret;
+        log.info('trust anchors', {
+          resource: name,
+          version,
+          roots: fingerprints.length,
+          sha256: fingerprints.join(','),
+        });
+      },
       onStoreError: (error) => log.error('cannot store the trust anchors', { error }),
     });
     this.#workloads = {
@@ -96,13 +107,16 @@ export class CachingSecretManager {
         this.#bundle.declare(roots);
         return this.#bundle.granted(roots, notAfter);
       },
-      onResult: (name, result) => notify(this.#find(name)?.listeners ?? [], result),
+      onResult: (name, result) => {
+        notify(this.#find(name)?.listeners ?? [], result);
+        if (result.kind === 'secret' && result.secret.kind === 'tls-certificate') this.#logCertificate(result.secret);
+      },
       onReport: (name, change, state) => this.#report(name, change, state),
     };
     this.#idle = new LRUCache({
       max: options.maxIdleNames ?? 10_000,
       dispose: ({ workload }, _name, reason) => {
-        if (reason === 'evict') workload?.close();
+        if (reason === 'evict') void workload?.close();
       },
     });
   }
@@ -158,15 +172,16 @@ export class CachingSecretManager {
     this.#bundle.granted(roots, notAfter);
   }
 
-  /** Gets a new certificate now for one name, or for all. Rejects if that fails; current certificates are then kept. */
+  /** Gets a new certificate now for one name, or for all that are kept. Rejects if that fails; current certificates are then kept. */
   async rotate(name?: string): Promise<TlsCertificateSecret[]> {
     if (name !== undefined && !this.#options.identities.has(name)) {
       throw new SdsdError('ERR_SDSD_RESOURCE_NAME', `there is no certificate named ${JSON.stringify(name)} to rotate`, {
         hint: `the names are ${[...this.#options.identities.keys()].slice(0, 20).join(', ')}`,
       });
     }
-    const names = name === undefined ? [...this.#options.identities.keys()] : [name];
-    return Promise.all(names.flatMap((each) => this.#entry(each).workload?.rotate() ?? []));
+    // Names that were pushed out of memory get a new certificate anyway when they are asked for.
+    const entries = name === undefined ? this.#kept() : [this.#entry(name)];
+    return Promise.all(entries.flatMap(({ workload }) => workload?.rotate() ?? []));
   }
 
   get roots(): readonly Certificate[] {
@@ -178,7 +193,7 @@ export class CachingSecretManager {
   }
 
   workloads(): WorkloadStatus[] {
-    return [...this.#leased.values(), ...this.#idle.values()].flatMap(({ workload, listeners }) =>
+    return this.#kept().flatMap(({ workload, listeners }) =>
       workload
         ? [
             {
@@ -201,10 +216,14 @@ export class CachingSecretManager {
   /** Ends all renewal. Resolves when everything is stored. */
   async close(): Promise<void> {
     this.#closed = true;
-    for (const { workload } of [...this.#leased.values(), ...this.#idle.values()]) workload?.close();
+    const entries = this.#kept();
     this.#leased.clear();
     this.#idle.clear();
-    await this.#bundle.close();
+    await Promise.all([...entries.map(({ workload }) => workload?.close()), this.#bundle.close()]);
+  }
+
+  #kept(): Entry[] {
+    return [...this.#leased.values(), ...this.#idle.values()];
   }
 
   #find(name: string): Entry | undefined {
@@ -241,16 +260,23 @@ export class CachingSecretManager {
   }
 
   #anyWorkload(): WorkloadSecret | undefined {
-    for (const { workload } of [...this.#leased.values(), ...this.#idle.values()]) if (workload) return workload;
+    for (const { workload } of this.#kept()) if (workload) return workload;
     return undefined;
   }
 
-  #deny(name: string, why: string, caller: Caller): SecretResult {
+  #deny(asked: string, why: string, caller: Caller): SecretResult {
+    // Whoever asks chooses the name: what is kept and logged of it is bounded.
+    const name = asked.length > MAX_SHOWN_NAME ? `${asked.slice(0, MAX_SHOWN_NAME)}…` : asked;
     const known = this.#unknown.get(name);
     this.#unknown.set(name, { count: (known?.count ?? 0) + 1 });
     if (!known)
       this.#options.log.warn('a name was asked for that is not served', { resource: name, why, node: caller.nodeId });
     return { kind: 'denied', reason: 'unknown', why };
+  }
+
+  #logCertificate({ name, identity, serialNumber, notAfter, version }: TlsCertificateSecret): void {
+    const until = new Date(notAfter).toISOString();
+    this.#options.log.debug('certificate', { resource: name, identity, version, serial: serialNumber, until });
   }
 
   #report(name: string, change: 'failing' | 'recovered' | 'expired', state: RenewalState): void {

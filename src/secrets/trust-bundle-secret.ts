@@ -16,6 +16,7 @@ import type { TrustBundleStore } from './trust-bundle-store.js';
 
 /** What is stored as the end of an anchor's need is later by this fraction of the time left: one write serves many renewals. */
 const STORE_AHEAD = 1;
+const RETRY_STORE_MS = 10_000;
 
 export interface TrustBundleContext {
   readonly clock: Clock;
@@ -34,9 +35,13 @@ export class TrustBundleSecret {
   #secret: ValidationContextSecret | undefined;
   /** The version of the bundle in which a root first stood, for roots that came later than others. */
   readonly #introduced = new Map<string, SecretRef>();
+  /** What the store is known to hold. */
   #stored: BundleState = emptyBundle;
-  #saving: Promise<void> = Promise.resolve();
+  /** While the store is being written, or is tried again after it failed. */
+  #saving: Promise<void> | undefined;
+  #storeFails = false;
   #timer: Timer | undefined;
+  #retryTimer: Timer | undefined;
 
   constructor(context: TrustBundleContext) {
     this.#context = context;
@@ -81,10 +86,13 @@ export class TrustBundleSecret {
     return needed;
   }
 
-  /** Resolves when everything is stored. */
+  /** Resolves when everything is stored, or cannot be. */
   async close(): Promise<void> {
     this.#timer?.cancel();
     await this.#saving;
+    this.#save();
+    await this.#saving;
+    this.#retryTimer?.cancel();
   }
 
   #change(event: BundleEvent): void {
@@ -130,19 +138,38 @@ export class TrustBundleSecret {
   }
 
   #save(): void {
-    if (isCovered(this.#state, this.#stored)) return;
-    const now = this.#context.clock.now();
-    const ahead = new Map(
-      [...this.#state.anchors].map(([fingerprint, anchor]) => {
-        const { current, neededUntil } = anchor;
-        const slack = current ? Math.max(0, neededUntil - now) * STORE_AHEAD : 0;
-        return [fingerprint, { ...anchor, neededUntil: neededUntil + slack }];
-      }),
-    );
-    this.#stored = { anchors: ahead };
-    const stored = this.#stored;
-    this.#saving = this.#saving.then(() => this.#context.store.save(stored)).catch(this.#context.onStoreError);
+    this.#saving ??= this.#write().finally(() => {
+      this.#saving = undefined;
+    });
   }
+
+  /** Writes until the store holds all that matters; what changes meanwhile goes into the next write. */
+  async #write(): Promise<void> {
+    const { clock, store, onStoreError } = this.#context;
+    this.#retryTimer?.cancel();
+    while (!isCovered(this.#state, this.#stored)) {
+      const next = aheadOf(this.#state, clock.now());
+      try {
+        await store.save(next);
+        this.#stored = next;
+        this.#storeFails = false;
+      } catch (error) {
+        if (!this.#storeFails) onStoreError(error);
+        this.#storeFails = true;
+        this.#retryTimer = clock.at(clock.now() + RETRY_STORE_MS, () => this.#save());
+        return;
+      }
+    }
+  }
+}
+
+/** The state as it is stored: needed for longer than it is by now, so that not every renewal has to be written. */
+function aheadOf(state: BundleState, now: number): BundleState {
+  const anchors = [...state.anchors].map(([fingerprint, anchor]) => {
+    const slack = anchor.current ? Math.max(0, anchor.neededUntil - now) * STORE_AHEAD : 0;
+    return [fingerprint, { ...anchor, neededUntil: anchor.neededUntil + slack }] as const;
+  });
+  return { anchors: new Map(anchors) };
 }
 
 function sameAnchors(a: BundleState, b: BundleState): boolean {

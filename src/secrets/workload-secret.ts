@@ -47,8 +47,9 @@ export class WorkloadSecret {
   /** While what was stored is read, before the first attempt. */
   #starting: Promise<void> | undefined;
   #secret: TlsCertificateSecret | undefined;
+  #saving: Promise<void> = Promise.resolve();
   #timer: Timer | undefined;
-  #waiting: (() => void)[] = [];
+  readonly #waiting: (() => void)[] = [];
 
   constructor(name: string, identity: string, context: WorkloadContext) {
     this.name = name;
@@ -80,6 +81,7 @@ export class WorkloadSecret {
 
   /** Looks at the clock again, for whoever asks: after the host has slept, timers are late. */
   catchUp(): void {
+    if (this.#starting) return;
     if (this.result().kind !== 'secret') this.#dispatch({ kind: 'wake', now: this.#context.clock.now() });
   }
 
@@ -88,6 +90,7 @@ export class WorkloadSecret {
     await this.#starting;
     this.#dispatch({ kind: 'rotate', now: this.#context.clock.now() });
     await this.settled();
+    this.#abort.signal.throwIfAborted();
     if (this.#secret && this.#state.failures === 0) return this.#secret;
     throw new SdsdError('ERR_SDSD_CA', `no new certificate for ${this.identity}: ${this.#state.lastError}`, {
       hint: 'the current one is kept while it is valid, and renewal goes on; see sdsd status',
@@ -97,7 +100,8 @@ export class WorkloadSecret {
   /** Resolves as soon as no attempt is under way. */
   async settled(): Promise<void> {
     await this.#starting;
-    if (this.#state.inFlight) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    if (this.#state.inFlight && !this.#abort.signal.aborted)
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
   }
 
   /** What can be served at this moment: never a certificate past its end, even if the timer is late. */
@@ -107,9 +111,12 @@ export class WorkloadSecret {
     return { kind: 'pending', why: this.#why() };
   }
 
-  close(): void {
+  /** Ends renewal. Resolves when what was obtained is stored. */
+  close(): Promise<void> {
     this.#timer?.cancel();
     this.#abort.abort(new SdsdError('ERR_SDSD_CA', 'the name is no longer served'));
+    this.#wakeWaiting();
+    return this.#saving;
   }
 
   #why(): string {
@@ -122,11 +129,11 @@ export class WorkloadSecret {
     const { state, actions } = renew(this.#state, event, this.#context.renewal);
     this.#state = state;
     for (const action of actions) this.#carryOut(action);
-    if (!this.#state.inFlight) {
-      const waiting = this.#waiting;
-      this.#waiting = [];
-      for (const resolve of waiting) resolve();
-    }
+    if (!this.#state.inFlight) this.#wakeWaiting();
+  }
+
+  #wakeWaiting(): void {
+    for (const resolve of this.#waiting.splice(0)) resolve();
   }
 
   #carryOut(action: RenewalAction): void {
@@ -243,7 +250,10 @@ export class WorkloadSecret {
     };
     this.#secret = Object.freeze(secret);
     onResult(this.name, this.result());
-    if (isNew) store?.save(this.name, { identity: this.identity, issued, obtainedAt: clock.now() }).catch(onStoreError);
+    if (!isNew || !store) return;
+    const stored = { identity: this.identity, issued, obtainedAt: clock.now() };
+    // One after the other: the last that was obtained is the last that is written.
+    this.#saving = this.#saving.then(() => store.save(this.name, stored)).catch(onStoreError);
   }
 }
 

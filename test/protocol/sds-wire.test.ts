@@ -276,6 +276,33 @@ describe('a secret that requires another', () => {
     }
   });
 
+  it('is sent while the one before is still valid, and an expired one to nobody', async () => {
+    await using server = await startTestServer();
+    const client = server.connect();
+    const roots = client.stream();
+    roots.send({ resourceNames: ['ROOTCA'] });
+    await roots.next();
+    const until = server.clock.now() + 5_000;
+    server.manager.setCertificate('default', 'short', undefined, until);
+    const leaf = client.stream();
+    leaf.send({ resourceNames: ['default'] });
+    await leaf.next();
+    const bundle = server.manager.setRoots('r1+r2');
+    server.manager.setCertificate('default', 'under r2', { name: 'ROOTCA', version: bundle.version });
+    await client.fence();
+    assert.equal(leaf.waiting.length, 0);
+    server.clock.jump(5_000);
+    const late = client.stream();
+    late.send({ resourceNames: ['default'] });
+    await client.fence();
+    assert.equal(late.waiting.length, 0);
+    await server.clock.advance(0);
+    for (const stream of [leaf, late]) {
+      const [secret] = secretsOf(await stream.next());
+      assert.equal(secret?.tlsCertificate?.certificateChain?.inlineBytes?.toString(), 'chain under r2');
+    }
+  });
+
   const ends: readonly [
     name: string,
     act: (server: Awaited<ReturnType<typeof startTestServer>>, leave: () => void) => Promise<void> | void,

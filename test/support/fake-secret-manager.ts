@@ -1,5 +1,5 @@
 import type { SecretManager } from '../../src/sds/index.js';
-import type { Caller, Secret, SecretResult, Subscription } from '../../src/secrets/index.js';
+import type { Caller, Secret, SecretRef, SecretResult, Subscription } from '../../src/secrets/index.js';
 
 /** A secret manager whose entries a test changes at will. Names that were never set are unknown. */
 export class FakeSecretManager implements SecretManager {
@@ -38,7 +38,7 @@ export class FakeSecretManager implements SecretManager {
   }
 
   /** Gives the name a new certificate; `text` stands in for its bytes. */
-  setCertificate(name: string, text: string, requires?: { name: string; version: number }): Secret {
+  setCertificate(name: string, text: string, requires?: SecretRef, notAfter = Number.MAX_SAFE_INTEGER): Secret {
     const secret: Secret = {
       kind: 'tls-certificate',
       name,
@@ -49,7 +49,7 @@ export class FakeSecretManager implements SecretManager {
       privateKey: Buffer.from(`key ${text}`),
       serialNumber: text,
       notBefore: 0,
-      notAfter: Number.MAX_SAFE_INTEGER,
+      notAfter,
       ...(requires && { requires }),
     };
     this.set(name, { kind: 'secret', secret });

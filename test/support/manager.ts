@@ -15,12 +15,14 @@ export const IDENTITY = 'spiffe://cluster.local/ns/default/sa/default';
 export const CALLER = { connectionId: 'c1', nodeId: 'test' };
 
 /** Keeps the trust anchors in memory; `stored` outlives the manager, as a file would. */
-export function memoryStore(): TrustBundleStore & { saves: number } {
+export function memoryStore(): TrustBundleStore & { saves: number; fails: boolean } {
   let stored: Awaited<ReturnType<TrustBundleStore['load']>> = { anchors: new Map() };
   const store = {
     saves: 0,
+    fails: false,
     load: async () => stored,
     save: async (state: typeof stored) => {
+      if (store.fails) throw new Error('the disk is full');
       store.saves += 1;
       stored = state;
     },

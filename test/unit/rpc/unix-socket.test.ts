@@ -88,6 +88,21 @@ describe('listenUnix', () => {
     mute.close();
   });
 
+  it('removes what a start left that was killed half-way', async () => {
+    await using directory = await temporaryDirectory();
+    await leaveDeadSocket(join(directory.path, '.sdsd-new-1-abcd'));
+    const living = createServer(() => undefined).listen(join(directory.path, '.sdsd-new-2-abcd'));
+    await once(living, 'listening');
+    const listener = await listenUnix(answering(), options(join(directory.path, 'socket')));
+    assert.deepEqual(readdirSync(directory.path).sort(), ['.sdsd-new-2-abcd', 'socket']);
+    await listener.close();
+    living.close();
+  });
+
+  it('says what is wrong below a directory that takes no directories', async () => {
+    await assert.rejects(listenUnix(answering(), options('/proc/nowhere/socket')), { code: 'ERR_SDSD_SOCKET' });
+  });
+
   it('refuses to take the place of a server that answers', async () => {
     await using directory = await temporaryDirectory();
     const path = join(directory.path, 'socket');

@@ -21,10 +21,6 @@ function storeIn(directory: string, key: Buffer, warnings: string[] = []): Ident
 async function obtainAndClose(directory: string, key: Buffer, clock: VirtualClock, ca: TestCa): Promise<string> {
   await using test = await startManager({ clock, ca, identityStore: storeIn(directory, key) });
   const secret = certificateOf(await test.manager.generateSecret('default', CALLER));
-  const folder = join(directory, 'identities');
-  while (!(await readdir(folder).catch(() => [])).some((file) => /^[0-9a-f]{64}$/.test(file))) {
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
   return secret.serialNumber;
 }
 
@@ -47,6 +43,26 @@ describe('certificates kept over a restart', () => {
     ca.fault = undefined;
     await clock.advance(1);
     assert.equal(ca.calls.length, calls + 1);
+  });
+
+  it('are looked at first: the CA is not asked while they are read, whoever comes meanwhile', async () => {
+    await using directory = await temporaryDirectory();
+    const key = randomBytes(32);
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    const serial = await obtainAndClose(directory.path, key, clock, ca);
+    const calls = ca.calls.length;
+    const warnings: string[] = [];
+    await using test = await startManager({ clock, ca, identityStore: storeIn(directory.path, key, warnings) });
+    const results: string[] = [];
+    test.manager.subscribe('default', CALLER, (result) => {
+      if (result.kind === 'secret') results.push(certificateOf(result).serialNumber);
+    });
+    await test.manager.generateSecret('default', CALLER);
+    assert.deepEqual(results, [serial]);
+    assert.equal(ca.calls.length, calls);
+    for (let i = 0; i < 5; i++) await test.manager.rotate();
+    assert.deepEqual([...warnings, ...test.logged.filter((line) => !line.startsWith('info'))], []);
   });
 
   const unusable: readonly [why: string, spoil: (file: string) => Promise<unknown>][] = [

@@ -78,6 +78,12 @@ describe('generateSecret', () => {
     assert.deepEqual(test.manager.unknownNames(), [{ name: 'foo', count: 5 }]);
   });
 
+  it('keeps and logs little of a name that is huge', async () => {
+    await using test = await startManager();
+    for (let i = 0; i < 10; i++) await test.manager.generateSecret(`${i}${'x'.repeat(1_000_000)}`, CALLER);
+    assert.ok(JSON.stringify(test.manager.unknownNames()).length < 4_000);
+  });
+
   it('says why when there is nothing yet, after the attempt that was under way', async () => {
     const clock = new VirtualClock();
     const ca = await TestCa.create(clock);
@@ -332,6 +338,25 @@ describe('a root change', () => {
     assert.deepEqual(rootsOf(await test.manager.generateSecret('ROOTCA', CALLER)).fingerprints, [next.fingerprint]);
   });
 
+  it('is stored as soon as that works again, and at the end at the latest', async () => {
+    for (const wait of [10 * SECOND, 0]) {
+      const memory = memoryStore();
+      const test = await startManager({ memory });
+      await test.manager.generateSecret('default', CALLER);
+      memory.fails = true;
+      await test.ca.newRoot();
+      await test.manager.rotate();
+      assert.equal(test.logged.filter((line) => line.includes('cannot store')).length, 1);
+      assert.equal((await memory.load()).anchors.size, 1);
+      memory.fails = false;
+      await test.clock.advance(wait);
+      if (wait > 0) assert.equal((await memory.load()).anchors.size, 2);
+      await test.manager.close();
+      assert.equal((await memory.load()).anchors.size, 2);
+      assert.equal(test.clock.pending, 0);
+    }
+  });
+
   it('stores rarely: not at every renewal', async () => {
     await using test = await startManager();
     await test.clock.advance(24 * HOUR);
@@ -385,6 +410,20 @@ describe('names without a subscriber', () => {
     lease.close();
     lease.close();
     assert.equal(test.manager.workloads().length, 5);
+  });
+
+  it('answer whoever waits for one that is pushed out, or for a manager that closes', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    await using test = await startManager({ clock, ca, identities, maxIdleNames: 5 });
+    await clock.advance(0);
+    ca.fault = 'hang';
+    const pushedOut = assert.rejects(test.manager.rotate('w0'), { code: 'ERR_SDSD_CA' });
+    for (const name of ['w1', 'w2', 'w3', 'w4', 'w5', 'w6']) void test.manager.generateSecret(name, CALLER);
+    await pushedOut;
+    const closed = assert.rejects(test.manager.rotate(), { code: 'ERR_SDSD_CA' });
+    await test.manager.close();
+    await closed;
   });
 
   it('leave no timer behind when the manager closes', async () => {
