@@ -5,14 +5,15 @@ import { type LocalCa, openLocalCa } from './ca/index.js';
 import { type Clock, systemClock } from './clock.js';
 import type { Config } from './config/index.js';
 import { type DaemonCa, daemonControl } from './daemon-control.js';
-import type { SdsdError } from './errors.js';
+import { SdsdError } from './errors.js';
 import type { Logger } from './log.js';
-import { keepListening, RpcServer } from './rpc/index.js';
-import { SdsServer } from './sds/index.js';
+import { controlPlaneIdentifier, keepListening, RpcServer } from './rpc/index.js';
+import { CONTROL_PLANE_IDENTIFIER, SdsServer } from './sds/index.js';
 import {
   CachingSecretManager,
   caIdentitySource,
   encryptedIdentityStore,
+  ROOTS_NAME,
   readStateKey,
   type TlsCertificateSecret,
   trustBundleFile,
@@ -101,11 +102,13 @@ async function assemble(
   const { socket } = config;
   const listener = await keepListening({
     listen: () =>
-      rpc.listen({
-        path: socket,
-        mode: config.socketMode,
-        onMute: () => log.warn('a socket was in the way whose server answered nothing; it was replaced', { socket }),
-      }),
+      rpc
+        .listen({
+          path: socket,
+          mode: config.socketMode,
+          onMute: () => log.warn('a socket was in the way whose server answered nothing; it was replaced', { socket }),
+        })
+        .catch((error: unknown) => nameOwner(socket, error)),
     clock,
     onRestored: () => log.warn('the socket was deleted, and is there again', { socket }),
     onLost: (error) => log.error('the socket was deleted, and cannot be made again for now', { socket, error }),
@@ -121,6 +124,19 @@ async function assemble(
   closing.add(() => controlServer.close());
 
   return { socket, control, ready, failed, close: () => closing.run() };
+}
+
+/** Says who it is that answers on the socket, if that can be found out. */
+async function nameOwner(socket: string, error: unknown): Promise<never> {
+  if (!(error instanceof SdsdError) || error.code !== 'ERR_SDSD_SOCKET_IN_USE') throw error;
+  const identifier = await controlPlaneIdentifier(socket, ROOTS_NAME);
+  if (identifier === undefined) throw error;
+  const owner =
+    identifier === CONTROL_PLANE_IDENTIFIER ? 'another sdsd' : `another SDS server (${identifier.slice(0, 100)})`;
+  throw new SdsdError(error.code, `${owner} answers on ${socket}`, {
+    ...(error.hint !== undefined && { hint: error.hint }),
+    cause: error,
+  });
 }
 
 /** What is open, and in which order it is closed: the last first. One that fails does not keep the others open. */

@@ -1,3 +1,4 @@
+export { controlPlaneIdentifier } from './control-plane.js';
 export * from './descriptors.js';
 export { keepListening } from './kept-socket.js';
 export * from './server.js';

@@ -68,6 +68,7 @@ export class CachingSecretManager {
   readonly #unknown = new LRUCache<string, { count: number }>({ max: MAX_UNKNOWN_NAMES });
   readonly #bundle: TrustBundleSecret;
   readonly #bundleListeners = new Set<Listener>();
+  #hadRoots = false;
   #closed = false;
 
   constructor(options: SecretManagerOptions) {
@@ -80,16 +81,9 @@ export class CachingSecretManager {
       longestTtl: options.ttl,
       store: options.store,
       nextVersion,
-      onResult: (name, result) => {
+      onResult: (_, result) => {
         notify(this.#bundleListeners, result);
-        if (result.kind !== 'secret' || result.secret.kind !== 'validation-context') return;
-        const { fingerprints, version } = result.secret;
-        log.info('trust anchors', {
-          resource: name,
-          version,
-          roots: fingerprints.length,
-          sha256: fingerprints.join(','),
-        });
+        if (result.kind === 'secret' && result.secret.kind === 'validation-context') this.#logRoots(result.secret);
       },
       onStoreError: (error) => log.error('cannot store the trust anchors', { error }),
     });
@@ -272,6 +266,14 @@ export class CachingSecretManager {
     if (!known)
       this.#options.log.warn('a name was asked for that is not served', { resource: name, why, node: caller.nodeId });
     return { kind: 'denied', reason: 'unknown', why };
+  }
+
+  /** The first roots go without saying; a change is news. */
+  #logRoots({ name, version, fingerprints }: ValidationContextSecret): void {
+    const fields = { resource: name, version, roots: fingerprints.length, sha256: fingerprints.join(',') };
+    if (this.#hadRoots) this.#options.log.info('the trust anchors have changed', fields);
+    else this.#options.log.debug('trust anchors', fields);
+    this.#hadRoots = true;
   }
 
   #logCertificate({ name, identity, serialNumber, notAfter, version }: TlsCertificateSecret): void {
