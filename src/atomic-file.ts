@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { type FileHandle, open, rename, rm } from 'node:fs/promises';
+import { open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
 /**
@@ -7,31 +7,48 @@ import { dirname } from 'node:path';
  * byte, whatever the umask and whatever was there before. Rejects with the system's error, and then the old file is intact.
  */
 export async function writeFileAtomic(path: string, data: Buffer | string, mode: number): Promise<void> {
-  const temporary = `${path}.${randomBytes(6).toString('hex')}.tmp`;
+  const temporary = await writeTemporary(path, data, mode);
   try {
-    await withFile(temporary, 'wx', mode, async (file) => {
-      await file.chmod(mode);
-      await file.writeFile(data);
-      await file.sync();
-    });
     await rename(temporary, path);
   } catch (error) {
     await rm(temporary, { force: true });
     throw error;
   }
-  await withFile(dirname(path), 'r', 0, (directory) => directory.sync());
+  await syncDirectory(dirname(path));
 }
 
-async function withFile(
-  path: string,
-  flags: string,
-  mode: number,
-  use: (file: FileHandle) => Promise<void>,
-): Promise<void> {
-  const file = await open(path, flags, mode);
+/** Writes the data to the disk beside `path`; returns where. Rejects with the system's error, and leaves nothing behind. */
+export async function writeTemporary(path: string, data: Buffer | string, mode: number): Promise<string> {
+  const temporary = `${path}.${randomBytes(6).toString('hex')}.tmp`;
   try {
-    await use(file);
-  } finally {
-    await file.close();
+    const file = await open(temporary, 'wx', mode);
+    try {
+      await file.chmod(mode);
+      await file.writeFile(data);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+  return temporary;
+}
+
+/**
+ * Has a directory's entries written to the disk, so that a rename outlives a power cut. Never rejects: the new file is in
+ * place for everybody by then, so whoever is told of a failure would believe the wrong thing; and some file systems cannot.
+ */
+export async function syncDirectory(path: string): Promise<void> {
+  try {
+    const directory = await open(path, 'r');
+    try {
+      await directory.sync();
+    } finally {
+      await directory.close();
+    }
+  } catch {
+    // See above.
   }
 }

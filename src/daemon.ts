@@ -4,7 +4,7 @@ import type { DaemonControl } from './admin/index.js';
 import { type LocalCa, openLocalCa } from './ca/index.js';
 import { type Clock, systemClock } from './clock.js';
 import type { Config } from './config/index.js';
-import { type DaemonCa, daemonControl } from './daemon-control.js';
+import { type DaemonCa, daemonControl } from './control-handlers.js';
 import { SdsdError } from './errors.js';
 import type { Logger } from './log.js';
 import { controlPlaneIdentifier, keepListening, RpcServer } from './rpc/index.js';
@@ -38,7 +38,7 @@ export interface Daemon {
   /** Where Envoy finds it. */
   readonly socket: string;
   readonly control: DaemonControl;
-  /** Resolves with the first workload certificate as soon as there is one. */
+  /** Resolves with the first workload certificate as soon as there is one; rejects if the daemon is closed before. */
   readonly ready: Promise<TlsCertificateSecret>;
   /** Resolves if it can serve no longer, with the reason: another server has taken the socket. */
   readonly failed: Promise<SdsdError>;
@@ -65,10 +65,14 @@ async function assemble(
   closing: Closing,
 ): Promise<Daemon> {
   const startedAt = clock.now();
-  const state = await openStateDirectory(config.stateDir);
+  let fail: (error: SdsdError) => void = () => undefined;
+  const failed = new Promise<SdsdError>((resolve) => {
+    fail = resolve;
+  });
+  const state = await openStateDirectory({ path: config.stateDir, clock, onTaken: (error) => fail(error) });
   closing.add(() => state.unlock());
 
-  const ca = givenCa ?? (await openCa(config, clock));
+  const ca = givenCa ?? (await openCa(config, log, clock));
   closing.add(() => ca.close());
 
   const manager = await newManager(config, ca, log, clock);
@@ -95,10 +99,6 @@ async function assemble(
     return rpc.close(DRAIN_MS);
   });
 
-  let fail: (error: SdsdError) => void = () => undefined;
-  const failed = new Promise<SdsdError>((resolve) => {
-    fail = resolve;
-  });
   const { socket } = config;
   const listener = await keepListening({
     listen: () =>
@@ -106,18 +106,19 @@ async function assemble(
         .listen({
           path: socket,
           mode: config.socketMode,
+          clock,
           onMute: () => log.warn('a socket was in the way whose server answered nothing; it was replaced', { socket }),
         })
         .catch((error: unknown) => nameOwner(socket, error)),
     clock,
     onRestored: () => log.warn('the socket was deleted, and is there again', { socket }),
     onLost: (error) => log.error('the socket was deleted, and cannot be made again for now', { socket, error }),
-    onTaken: fail,
+    onTaken: (error) => fail(error),
   });
   closing.add(() => listener.close());
 
-  const control = daemonControl({ config, ca, manager, sds, clock, startedAt });
-  const ready = firstCertificate(manager);
+  const control = daemonControl({ config, ca, manager, sds, clock, startedAt, log });
+  const ready = firstCertificate(manager, closing);
   // The first secret does not wait for the control socket.
   const { startControlServer } = await import('./admin/index.js');
   const controlServer = await startControlServer({ path: config.controlSocket, daemon: control, clock, log });
@@ -169,13 +170,15 @@ class Closing {
   }
 }
 
-function openCa(config: Config, clock: Clock): Promise<LocalCa> {
+function openCa(config: Config, log: Logger, clock: Clock): Promise<LocalCa> {
   const { files, intermediate } = config.ca;
   return openLocalCa({
     directory: join(config.stateDir, 'ca'),
     trustDomain: config.identity.trustDomain,
     clock,
     intermediate,
+    onStoreError: (error) =>
+      log.warn('the local CA cannot renew its intermediate; the present one signs on', { error }),
     ...(files && {
       files: { certificate: files.cert, key: files.key, ...(files.root !== undefined && { root: files.root }) },
     }),
@@ -203,9 +206,10 @@ async function newManager(config: Config, ca: DaemonCa, log: Logger, clock: Cloc
   });
 }
 
-/** Waits for the workload certificate, through failures, until the manager closes. */
-function firstCertificate(manager: CachingSecretManager): Promise<TlsCertificateSecret> {
-  return new Promise((resolve) => {
+/** Waits for the workload certificate, through failures. */
+function firstCertificate(manager: CachingSecretManager, closing: Closing): Promise<TlsCertificateSecret> {
+  const first = new Promise<TlsCertificateSecret>((resolve, reject) => {
+    closing.add(() => reject(new SdsdError('ERR_SDSD_CA', 'the daemon was closed before it had a certificate')));
     const caller = { connectionId: 'daemon', nodeId: 'sdsd' };
     const lease = manager.subscribe(WORKLOAD_NAME, caller, (result) => {
       if (result.kind !== 'secret' || result.secret.kind !== 'tls-certificate') return;
@@ -214,4 +218,7 @@ function firstCertificate(manager: CachingSecretManager): Promise<TlsCertificate
       queueMicrotask(() => lease.close());
     });
   });
+  // Nobody has to wait for it.
+  first.catch(() => undefined);
+  return first;
 }

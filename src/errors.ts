@@ -57,7 +57,7 @@ export const errorCodes = {
   },
   ERR_SDSD_SOCKET: {
     meaning: 'A Unix socket cannot be created or reached.',
-    cure: 'Choose a directory that the user may write to, and a path of at most 107 bytes.',
+    cure: 'The message says why. The path may have at most 107 bytes; its mode and group say who may use it.',
   },
   ERR_SDSD_SOCKET_IN_USE: {
     meaning: 'Another server answers on the socket.',
@@ -76,8 +76,8 @@ export const errorCodes = {
     cure: 'Start it with `sdsd run`, in the same folder or with the same `--control-socket`.',
   },
   ERR_SDSD_OUTPUT: {
-    meaning: 'A file could not be written.',
-    cure: 'Make room, or let the user write there; nothing was left half written.',
+    meaning: 'A file, or what a command prints, could not be written.',
+    cure: 'Make room, or let the user write there; no file was left half written.',
   },
 } as const;
 

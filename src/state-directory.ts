@@ -1,14 +1,23 @@
 /** The directory that outlives a restart: made, checked and locked against a second sdsd. */
 import { readdir, readFile, rm, stat } from 'node:fs/promises';
-import { createServer, type Server } from 'node:net';
+import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 import { writeFileAtomic } from './atomic-file.js';
+import type { Clock } from './clock.js';
 import { makeDirectories } from './directories.js';
 import { errnoOf, messageOf, SdsdError } from './errors.js';
-import { listenUnix } from './rpc/index.js';
+import { keepListening, listenUnix, type UnixListener } from './rpc/index.js';
 
 /** The layout of the directory. A later layout gets a greater number, and code that brings an older one up to it. */
 const FORMAT = '1';
+
+export interface StateDirectoryOptions {
+  /** Absolute. */
+  readonly path: string;
+  readonly clock: Clock;
+  /** Told when another sdsd has taken the directory, which it can only after the lock was deleted by hand. */
+  readonly onTaken: (error: SdsdError) => void;
+}
 
 export interface StateDirectory {
   readonly path: string;
@@ -20,7 +29,7 @@ export interface StateDirectory {
  * Makes the directory (0700) if it is not there, and locks it. Throws ERR_SDSD_STATE if it cannot be used, and
  * ERR_SDSD_STATE_LOCKED if another sdsd has it.
  */
-export async function openStateDirectory(path: string): Promise<StateDirectory> {
+export async function openStateDirectory({ path, clock, onTaken }: StateDirectoryOptions): Promise<StateDirectory> {
   try {
     // Only the directory itself is for this user alone: others may have to pass through those above it.
     makeDirectories(dirname(path));
@@ -34,7 +43,7 @@ export async function openStateDirectory(path: string): Promise<StateDirectory> 
   } catch (error) {
     throw unusable(path, error);
   }
-  const lock = await takeLock(path);
+  const lock = await takeLock(path, clock, onTaken);
   try {
     await checkFormat(path);
     await removeLeftovers(path);
@@ -49,28 +58,40 @@ export async function openStateDirectory(path: string): Promise<StateDirectory> 
  * The lock is a Unix socket that answers: the kernel ends it with the process, however that dies, and it works between
  * containers that share the directory.
  */
-async function takeLock(path: string): Promise<{ close(): Promise<void> }> {
-  const server: Server = createServer((socket) => {
-    socket.on('error', () => socket.destroy());
-    socket.end('locked\n');
-  });
-  try {
-    const listener = await listenUnix(server, {
+async function takeLock(path: string, clock: Clock, onTaken: StateDirectoryOptions['onTaken']): Promise<UnixListener> {
+  const listen = (): Promise<UnixListener> => {
+    const server = createServer((socket) => {
+      socket.on('error', () => socket.destroy());
+      socket.end('locked\n');
+    });
+    server.unref();
+    return listenUnix(server, {
       path: join(path, 'lock'),
       mode: 0o600,
       greeting: Buffer.from('?'),
+      clock,
       anyLength: true,
+      // A daemon that is stopped by a debugger has its lock all the same.
+      muteLives: true,
+    }).catch((error: unknown) => {
+      throw lockError(path, error);
     });
-    server.unref();
-    return listener;
-  } catch (error) {
-    if (error instanceof SdsdError && error.code === 'ERR_SDSD_SOCKET_IN_USE') {
-      throw new SdsdError('ERR_SDSD_STATE_LOCKED', `another sdsd uses the state directory ${path}`, {
-        hint: 'stop it, or give each its own with --state-dir',
-      });
-    }
-    throw unusable(path, error);
-  }
+  };
+  return keepListening({
+    listen,
+    clock,
+    onRestored: () => undefined,
+    onLost: () => undefined,
+    onTaken,
+  });
+}
+
+function lockError(path: string, error: unknown): SdsdError {
+  if (!(error instanceof SdsdError) || error.code !== 'ERR_SDSD_SOCKET_IN_USE') return unusable(path, error);
+  return new SdsdError('ERR_SDSD_STATE_LOCKED', `another sdsd uses the state directory ${path}`, {
+    hint: 'stop it, or give each its own with --state-dir',
+    cause: error,
+  });
 }
 
 async function checkFormat(path: string): Promise<void> {

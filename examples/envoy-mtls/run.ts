@@ -11,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { envoyBinary, newestEnvoy } from '../../scripts/fetch-envoy.mjs';
 import { type EnvoyBootstrap, envoyBootstrap } from '../../src/cli/envoy-bootstrap.js';
+import { parseDuration } from '../../src/config/index.js';
 import { type Envoy, startEnvoy, startSdsd } from './processes.js';
 
 const TRUST_DOMAIN = 'demo.example';
@@ -19,17 +20,16 @@ const CLIENT = `spiffe://${TRUST_DOMAIN}/ns/shop/sa/client`;
 const INTRUDER = `spiffe://${TRUST_DOMAIN}/ns/shop/sa/intruder`;
 const ANY_PORT = { host: '127.0.0.1', port: 0 };
 
-const { values } = parseArgs({
-  options: {
-    seconds: { type: 'string', default: '20' },
-    ttl: { type: 'string', default: '4s' },
-    rate: { type: 'string', default: '20' },
-    envoy: { type: 'string', default: newestEnvoy },
-  },
-});
+const USAGE = `Usage: npx tsx examples/envoy-mtls/run.ts [options]
 
-const [seconds, rate] = [Number(values.seconds), Number(values.rate)];
-if (!(seconds > 0 && rate > 0)) throw new Error('--seconds and --rate take numbers above 0');
+  --seconds <number>  how long requests are sent (default: 20)
+  --rate <number>     requests a second (default: 20)
+  --ttl <duration>    lifetime of the certificates, from 2s (default: 4s)
+  --envoy <version>   version of Envoy (default: ${newestEnvoy})
+  --help              show this help
+`;
+
+const { values, seconds, rate } = options();
 
 const end = new AbortController();
 let interrupted = false;
@@ -48,6 +48,36 @@ try {
   process.exitCode = 1;
 } finally {
   await rm(directory, { recursive: true, force: true });
+}
+
+/** What the command line says; ends the program when that is wrong. */
+function options() {
+  try {
+    const { values } = parseArgs({
+      options: {
+        seconds: { type: 'string', default: '20' },
+        ttl: { type: 'string', default: '4s' },
+        rate: { type: 'string', default: '20' },
+        envoy: { type: 'string', default: newestEnvoy },
+        help: { type: 'boolean', default: false },
+      },
+    });
+    if (values.help) {
+      console.log(USAGE);
+      process.exit(0);
+    }
+    if (parseDuration(values.ttl) < 2_000) throw new Error(`--ttl ${values.ttl} is shorter than 2s`);
+    return { values, seconds: positive('--seconds', values.seconds), rate: positive('--rate', values.rate) };
+  } catch (error) {
+    console.error(`${error instanceof Error ? error.message : error}\n\n${USAGE}`);
+    process.exit(2);
+  }
+}
+
+function positive(option: string, text: string): number {
+  const value = Number(text);
+  if (value > 0 && value < Number.POSITIVE_INFINITY) return value;
+  throw new Error(`${option} ${text} is not a number above 0`);
 }
 
 async function main(): Promise<number> {

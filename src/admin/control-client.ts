@@ -121,6 +121,15 @@ function unreachable(path: string, error: unknown): SdsdError {
         hint: 'run the command as the user that runs the daemon',
         ...cause,
       });
+    case 'ENOTDIR':
+    case 'ENAMETOOLONG':
+    case 'EINVAL':
+      return new SdsdError('ERR_SDSD_CONTROL', `${path} cannot be a control socket: ${messageOf(error)}`, {
+        hint: 'say with --control-socket where the daemon listens for commands',
+        ...cause,
+      });
+    case 'HPE_INVALID_CONSTANT':
+      return foreign(path, error);
     default:
       return new SdsdError('ERR_SDSD_CONTROL', `the daemon on ${path} did not answer: ${messageOf(error)}`, {
         hint: "see the daemon's log",
@@ -133,11 +142,15 @@ function parse(text: string, path: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new SdsdError('ERR_SDSD_CONTROL', `what answers on ${path} is not the control socket of sdsd`, {
-      hint: 'say with --control-socket where the daemon listens for commands',
-      cause: error,
-    });
+    throw foreign(path, error);
   }
+}
+
+function foreign(path: string, cause: unknown): SdsdError {
+  return new SdsdError('ERR_SDSD_CONTROL', `what answers on ${path} is not the control socket of sdsd`, {
+    hint: 'say with --control-socket where the daemon listens for commands; the SDS socket is another one',
+    cause,
+  });
 }
 
 function errorFrom(body: unknown, status: number): SdsdError {

@@ -32,12 +32,18 @@ export interface ControlServer {
  */
 export async function startControlServer(options: ControlServerOptions): Promise<ControlServer> {
   const { path, clock, log } = options;
-  let server = httpServer(options);
-  const listener = await keepListening({
-    listen: () => {
-      // One that was closed cannot listen again.
-      if (server.listening) server = httpServer(options);
-      return listenUnix(server, { path, mode: SOCKET_MODE, greeting: GREETING });
+  return keepListening({
+    listen: async () => {
+      const server = httpServer(options);
+      const listener = await listenUnix(server, { path, mode: SOCKET_MODE, greeting: GREETING, clock });
+      return {
+        ...listener,
+        async close() {
+          await listener.close();
+          // Who still waits for an answer learns that the daemon went away.
+          server.closeAllConnections();
+        },
+      };
     },
     clock,
     onRestored: () => log.warn('the control socket was deleted, and is there again', { socket: path }),
@@ -45,17 +51,11 @@ export async function startControlServer(options: ControlServerOptions): Promise
     onTaken: (error) =>
       log.error('the control socket was replaced by another server; commands go there now', { error }),
   });
-  return {
-    async close() {
-      await listener.close();
-      // Who still waits for an answer learns that the daemon went away.
-      server.closeAllConnections();
-    },
-  };
 }
 
 function httpServer({ daemon, log }: ControlServerOptions): Server {
-  const server = createServer((request, response) => {
+  // Node looks only every half minute for requests that take too long, unless it is told to look more often.
+  const server = createServer({ connectionsCheckingInterval: 5_000 }, (request, response) => {
     answer(request, daemon)
       .catch((error: unknown) => failure(error, request, log))
       .then((reply) => send(request, response, reply))

@@ -26,11 +26,11 @@ export async function readCaFiles(files: CaFiles, now: number): Promise<Authorit
     throw unusable(
       files.key,
       `it is not the key of ${files.certificate}`,
-      'Give the key and the certificate of one CA.',
+      'give the key and the certificate of one CA',
     );
   }
   if (!maySign(signer)) {
-    throw unusable(files.certificate, 'it may not sign certificates', 'Give a CA certificate that has keyCertSign.');
+    throw unusable(files.certificate, 'it may not sign certificates', 'give a CA certificate that has keyCertSign');
   }
   try {
     verifyPath({ chain, roots, now });
@@ -38,7 +38,7 @@ export async function readCaFiles(files: CaFiles, now: number): Promise<Authorit
     throw unusable(
       files.certificate,
       messageOf(cause),
-      'Give a CA that is valid now, with all between it and its root.',
+      'give a CA that is valid now, with all between it and its root',
       cause,
     );
   }
@@ -53,7 +53,7 @@ export async function readCaFiles(files: CaFiles, now: number): Promise<Authorit
 function rootOf(chain: readonly Certificate[], files: CaFiles): Certificate {
   const last = chain.at(-1);
   if (last?.selfSigned) return last;
-  const hint = 'Append the root to it, or configure the root in a file of its own.';
+  const hint = 'append the root to it, or configure the root in a file of its own';
   throw unusable(files.certificate, 'its last certificate is not a root', hint);
 }
 
@@ -67,10 +67,10 @@ async function readAs<T>(file: string, reader: (content: Buffer) => T): Promise<
     return reader(await readFile(file));
   } catch (cause) {
     const hint = cause instanceof SdsdError ? cause.hint : undefined;
-    throw unusable(file, messageOf(cause), hint ?? 'Check its path, and that sdsd may read it.', cause);
+    throw unusable(file, messageOf(cause), hint ?? 'check its path, and that sdsd may read it', cause);
   }
 }
 
 function unusable(file: string, fault: string, hint: string, cause?: unknown): SdsdError {
-  return new SdsdError('ERR_SDSD_CA_FILES', `The CA file ${file} cannot be used: ${fault}`, { hint, cause });
+  return new SdsdError('ERR_SDSD_CA_FILES', `the CA file ${file} cannot be used: ${fault}`, { hint, cause });
 }

@@ -40,22 +40,22 @@ export function issueLeaf(authority: Authority, request: SigningRequest, policy:
 
 function verifyTtl(ttl: number, maxTtl: number | undefined): void {
   if (!(ttl >= 1000 && ttl < Number.POSITIVE_INFINITY)) {
-    throw refused(`a lifetime of ${ttl} ms was asked for`, 'Ask for at least one second.');
+    throw refused(`a lifetime of ${ttl} ms was asked for`, 'ask for at least one second');
   }
   if (maxTtl !== undefined && ttl > maxTtl) {
     const text = `a lifetime of ${ttl} ms was asked for, and at most ${maxTtl} ms are granted`;
-    throw refused(text, 'Ask for less, or raise the longest lifetime that the CA grants.');
+    throw refused(text, 'ask for less, or raise the longest lifetime that the CA grants');
   }
 }
 
 function verifyAuthority({ notBefore, notAfter }: Authority, now: number): void {
   if (now >= notAfter) {
-    const hint = 'Make a new root with `sdsd rotate-root`, or renew the CA files that are configured.';
+    const hint = 'make a new root with `sdsd rotate-root`, or renew the CA files that are configured';
     throw refused(`its own certificate expired at ${new Date(notAfter).toISOString()}`, hint);
   }
   if (now < notBefore) {
     const text = `its own certificate is not valid before ${new Date(notBefore).toISOString()}`;
-    throw refused(text, 'Set the clock of this host right.');
+    throw refused(text, 'set the clock of this host right');
   }
 }
 
@@ -70,7 +70,7 @@ function verifyRequest({ csr, sans }: SigningRequest): Buffer {
     }
     return subjectPublicKeyInfo;
   } catch (cause) {
-    throw refused(messageOf(cause), 'Send a CSR whose URI SANs are exactly the SPIFFE IDs that are asked for.', cause);
+    throw refused(messageOf(cause), 'send a CSR whose URI SANs are exactly the SPIFFE IDs that are asked for', cause);
   }
 }
 
@@ -83,5 +83,5 @@ function wholeSecond(ms: number): number {
 }
 
 function refused(fault: string, hint: string, cause?: unknown): SdsdError {
-  return new SdsdError('ERR_SDSD_CA', `The local CA did not sign: ${fault}`, { hint, cause });
+  return new SdsdError('ERR_SDSD_CA', `the local CA did not sign: ${fault}`, { hint, cause });
 }

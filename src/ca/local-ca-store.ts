@@ -1,6 +1,6 @@
-import { randomUUID } from 'node:crypto';
 import { chmod, type FileHandle, link, mkdir, open, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { syncDirectory, writeTemporary } from '../atomic-file.js';
 import { errnoOf, messageOf, SdsdError } from '../errors.js';
 import {
   encodePrivateKey,
@@ -50,7 +50,7 @@ export class LocalCaStore {
     const temporary = await this.#writeTemporary(first);
     try {
       await link(temporary, this.file);
-      await this.#syncDirectory();
+      await syncDirectory(this.#directory);
       return first;
     } catch (error) {
       if (errnoOf(error) !== 'EEXIST') throw this.#unwritable(error);
@@ -65,7 +65,7 @@ export class LocalCaStore {
     const temporary = await this.#writeTemporary(next);
     try {
       await rename(temporary, this.file);
-      await this.#syncDirectory();
+      await syncDirectory(this.#directory);
     } catch (error) {
       await rm(temporary, { force: true });
       throw this.#unwritable(error);
@@ -78,13 +78,13 @@ export class LocalCaStore {
       handle = await open(this.file, 'r');
       const { mode } = await handle.stat();
       if ((mode & 0o077) !== 0) {
-        throw this.#broken('others than its owner may read or write it', `Run: chmod 600 ${this.file}`);
+        throw this.#broken('others than its owner may read or write it', `run: chmod 600 ${this.file}`);
       }
       return await handle.readFile();
     } catch (error) {
       if (errnoOf(error) === 'ENOENT') return undefined;
       if (error instanceof SdsdError) throw error;
-      throw this.#broken(messageOf(error), 'Let the user that sdsd runs as read it.', error);
+      throw this.#broken(messageOf(error), 'let the user that sdsd runs as read it', error);
     } finally {
       await handle?.close();
     }
@@ -100,8 +100,7 @@ export class LocalCaStore {
       verifyPath({ chain: [certificate], roots: [root.certificate], now: certificate.notBefore });
       return { root, intermediate };
     } catch (cause) {
-      const hint =
-        'Put it back from a backup. Or remove it: sdsd then makes a new root, which every peer has to learn.';
+      const hint = 'put it back from a backup; or remove it: sdsd then makes a new root, which every peer has to learn';
       throw this.#broken(messageOf(cause), hint, cause);
     }
   }
@@ -123,37 +122,20 @@ export class LocalCaStore {
       encodePrivateKey(key, 'pkcs8'),
       Buffer.from(certificate.pem),
     ]);
-    const temporary = `${this.file}.${randomUUID()}.tmp`;
-    let handle: FileHandle | undefined;
     try {
-      handle = await open(temporary, 'wx', 0o600);
-      await handle.writeFile(joinPem(parts));
-      await handle.sync();
+      return await writeTemporary(this.file, joinPem(parts), 0o600);
     } catch (error) {
-      await rm(temporary, { force: true });
       throw this.#unwritable(error);
-    } finally {
-      await handle?.close();
-    }
-    return temporary;
-  }
-
-  async #syncDirectory(): Promise<void> {
-    const handle = await open(this.#directory, 'r');
-    try {
-      await handle.sync();
-    } finally {
-      await handle.close();
     }
   }
 
   #broken(fault: string, hint: string, cause?: unknown): SdsdError {
-    return new SdsdError('ERR_SDSD_CA_FILES', `The local CA in ${this.file} cannot be used: ${fault}`, { hint, cause });
+    return new SdsdError('ERR_SDSD_CA_FILES', `the local CA in ${this.file} cannot be used: ${fault}`, { hint, cause });
   }
 
   #unwritable(cause: unknown): SdsdError {
-    return new SdsdError('ERR_SDSD_CA_FILES', `The local CA cannot be stored in ${this.file}: ${messageOf(cause)}`, {
-      hint: 'Give sdsd a state directory on a disk with space that it may write to.',
+    return new SdsdError('ERR_SDSD_CA_FILES', `the local CA cannot be stored in ${this.file}: ${messageOf(cause)}`, {
+      hint: 'give sdsd a state directory on a disk with space that it may write to',
       cause,
     });
   }

@@ -23,6 +23,8 @@ export interface LocalCaOptions {
   readonly backdate?: number;
   /** Whether an intermediate of one year signs in the place of the root. Default: false. */
   readonly intermediate?: boolean;
+  /** Told when a new intermediate cannot be stored; the present one signs on while it is valid. Default: nobody is told. */
+  readonly onStoreError?: (error: unknown) => void;
   /** Sign with this CA; then `directory` is not touched. */
   readonly files?: CaFiles;
   /** The longest lifetime that is granted, in milliseconds. Default: what the CA certificate has left. */
@@ -68,6 +70,7 @@ function settingsOf(options: LocalCaOptions): Settings {
     rootLifetime: 3650 * DAY,
     backdate: 60_000,
     intermediate: false,
+    onStoreError: () => undefined,
     ...options,
     trustDomain: parseTrustDomain(options.trustDomain),
   };
@@ -105,8 +108,8 @@ class FileCa implements LocalCa {
   }
 
   async rotateRoot(): Promise<void> {
-    throw new SdsdError('ERR_SDSD_CA', 'The root cannot be rotated: the CA comes from files that sdsd does not own', {
-      hint: 'Write a new CA to these files, and start sdsd again.',
+    throw new SdsdError('ERR_SDSD_CA', 'the root cannot be rotated: the CA comes from files that sdsd does not own', {
+      hint: 'write a new CA to these files, and start sdsd again',
     });
   }
 
@@ -145,6 +148,7 @@ class StoredLocalCa implements LocalCa {
       } catch (error) {
         // While the present intermediate is valid, a full disk is no reason to stop; the next request tries again.
         if (this.#settings.clock.now() >= this.#authority.notAfter) throw error;
+        this.#settings.onStoreError(error);
       }
       signal.throwIfAborted();
     }

@@ -1,6 +1,7 @@
 import { type Command, Option } from 'commander';
 import { loadClientConfig, settings } from '../config/index.js';
 import type { EnvoyBootstrapOptions, EnvoyRole, PeerMatcher } from './envoy-bootstrap.js';
+import { addHelpCommand } from './help.js';
 import type { CliIo } from './io.js';
 import {
   configFileOption,
@@ -16,9 +17,8 @@ import {
 const ROLES: readonly EnvoyRole[] = ['server', 'client', 'both'];
 
 export function addEnvoyCommand(program: Command, io: CliIo): void {
-  program
-    .command('envoy')
-    .description('Commands about Envoy.')
+  const group = program.command('envoy').description('Commands about Envoy.');
+  group
     .command('bootstrap')
     .description('Prints a complete configuration for an Envoy that gets its secrets from the daemon, as YAML.')
     .addOption(
@@ -73,6 +73,7 @@ Examples:
       };
       io.stdout.write(renderEnvoyBootstrap(bootstrap));
     });
+  addHelpCommand(group, io);
 }
 
 function port(options: Options, key: string, name: string): number | undefined {

@@ -1,6 +1,8 @@
 import type { Command } from 'commander';
+import { sleep } from '../clock.js';
 import { loadClientConfig, parseDuration, settings } from '../config/index.js';
 import { messageOf } from '../errors.js';
+import { printable } from '../log.js';
 import type { CliIo } from './io.js';
 import {
   configFileOption,
@@ -13,7 +15,7 @@ import {
   text,
   usageError,
 } from './options.js';
-import type { SdsMethod } from './sds-client.js';
+import type { ReceivedSecret, SdsMethod } from './sds-client.js';
 
 export function addGetCommand(program: Command, io: CliIo): void {
   program
@@ -24,7 +26,7 @@ export function addGetCommand(program: Command, io: CliIo): void {
     .addOption(configFileOption())
     .addOption(outputOption('text', 'pem', 'json'))
     .option('--with-key', 'print the private key too (with -o pem or json)')
-    .option('--watch', 'print each secret that is pushed, until Ctrl-C')
+    .option('--watch', 'print each secret that is pushed, until Ctrl-C; wait for a server that goes away')
     .option('--delta', 'ask with DeltaSecrets, the incremental variant')
     .option('--fetch', 'ask with FetchSecrets: one answer, or the reason why there is none')
     .option('--timeout <duration>', 'how long the first answer may take', '10s')
@@ -49,20 +51,57 @@ Examples:
         import('./sds-client.js'),
         import('./describe-secret.js'),
       ]);
-      const abort = new AbortController();
-      const release = flag(options, 'watch') ? io.onSignal('SIGINT', () => abort.abort()) : undefined;
-      let first = true;
-      try {
-        for await (const secret of receiveSecrets({ ...query, socket, signal: abort.signal })) {
-          const shown = showSecret(secret, { format, withKey: flag(options, 'withKey'), now: io.clock.now() });
-          io.stdout.write(first || format !== 'text' ? shown : `\n${shown}`);
-          first = false;
-          if (!flag(options, 'watch')) break;
-        }
-      } finally {
-        release?.();
+      const show = (secret: ReceivedSecret): string =>
+        showSecret(secret, { format, withKey: flag(options, 'withKey'), now: io.clock.now() });
+      const ask = (signal: AbortSignal) => receiveSecrets({ ...query, socket, signal });
+      if (flag(options, 'watch')) {
+        await watch(ask, show, format === 'text' ? '\n' : '', io);
+        return;
+      }
+      for await (const secret of ask(new AbortController().signal)) {
+        io.stdout.write(show(secret));
+        break;
       }
     });
+}
+
+/** How long it waits before it asks a server again that went away, in ms. */
+const RETRY_MS = 1_000;
+
+/** Prints each secret until Ctrl-C. A server that goes away is waited for, once it has given a first secret. */
+async function watch(
+  ask: (signal: AbortSignal) => AsyncIterable<ReceivedSecret>,
+  show: (secret: ReceivedSecret) => string,
+  separator: string,
+  io: CliIo,
+): Promise<void> {
+  const { ServerGone } = await import('./sds-client.js');
+  const abort = new AbortController();
+  const release = io.onSignal('SIGINT', () => abort.abort());
+  let last: ReceivedSecret | undefined;
+  let waiting = false;
+  try {
+    while (!abort.signal.aborted) {
+      try {
+        for await (const secret of ask(abort.signal)) {
+          // What a server that is back sends first may be what was shown before it went away.
+          const known = waiting && secret.version === last?.version;
+          if (waiting) io.stderr.write('sdsd: the server is back\n');
+          waiting = false;
+          if (!known) io.stdout.write(last ? separator + show(secret) : show(secret));
+          last = secret;
+          await io.stdout.flush();
+        }
+      } catch (error) {
+        if (!last || !(error instanceof ServerGone)) throw error;
+        if (!waiting) io.stderr.write(`sdsd: ${printable(error.message)}; waiting for it until Ctrl-C\n`);
+        waiting = true;
+        await sleep(io.clock, RETRY_MS, abort.signal).catch(() => undefined);
+      }
+    }
+  } finally {
+    release();
+  }
 }
 
 function checkedFormat(options: Options): 'text' | 'pem' | 'json' {
@@ -90,5 +129,5 @@ function timeout(options: Options): number {
   } catch (error) {
     throw usageError(`--timeout ${value} cannot be used: ${messageOf(error)}`, 'write a duration such as 10s or 1m');
   }
-  throw usageError(`--timeout ${value} cannot be used`, 'write a duration such as 10s or 1m');
+  throw usageError(`--timeout ${value} cannot be used: it is not longer than 0`, 'write a duration such as 10s or 1m');
 }

@@ -1,10 +1,20 @@
 import { basename, relative } from 'node:path';
 import { type Clock, systemClock } from '../clock.js';
+import { errnoOf, messageOf, SdsdError } from '../errors.js';
 
 export interface OutputStream {
+  /** Takes text without waiting; whether it could be written is what `flush` tells. */
   write(text: string | Uint8Array): unknown;
+  /**
+   * Resolves when all that `write` took is written. Rejects, once, with the first failure since the last call:
+   * {@link ReaderGone}, or ERR_SDSD_OUTPUT.
+   */
+  flush(): Promise<void>;
   readonly isTTY?: boolean;
 }
+
+/** Whoever read the output has seen enough, as in `sdsd get default | head -1`: a reason to end, but no failure. */
+export class ReaderGone extends Error {}
 
 /** What a command sees of the world. */
 export interface CliIo {
@@ -26,8 +36,8 @@ export function processIo(): CliIo {
   return {
     env: process.env,
     cwd: process.cwd(),
-    stdout: process.stdout,
-    stderr: process.stderr,
+    stdout: outputStream(process.stdout, 'the standard output'),
+    stderr: outputStream(process.stderr, 'the standard error output'),
     clock: systemClock,
     command: startedAs(),
     onSignal(signal, handler) {
@@ -35,6 +45,40 @@ export function processIo(): CliIo {
       return () => process.off(signal, handler);
     },
     exit: (code) => process.exit(code),
+  };
+}
+
+/** @param name for messages. */
+export function outputStream(stream: NodeJS.WritableStream & { readonly isTTY?: boolean }, name: string): OutputStream {
+  let failure: unknown;
+  let written: Promise<void> = Promise.resolve();
+  // Heard where the text was written; without a listener it would end the process, a daemon's as well.
+  stream.on('error', (error) => {
+    failure ??= error;
+  });
+  return {
+    isTTY: stream.isTTY === true,
+    write(text) {
+      const before = written;
+      const now = new Promise<void>((resolve) => {
+        stream.write(text, (error) => {
+          failure ??= error ?? undefined;
+          resolve();
+        });
+      });
+      written = before.then(() => now);
+    },
+    async flush() {
+      await written;
+      const error = failure;
+      failure = undefined;
+      if (error === undefined) return;
+      if (errnoOf(error) === 'EPIPE') throw new ReaderGone(messageOf(error));
+      throw new SdsdError('ERR_SDSD_OUTPUT', `cannot write to ${name}: ${messageOf(error)}`, {
+        hint: 'make room where it is sent to, or send it to another place',
+        cause: error,
+      });
+    },
   };
 }
 

@@ -1,4 +1,3 @@
-import { lstat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { loadClientConfig, parseDuration, settings } from '../config/index.js';
@@ -11,6 +10,7 @@ import {
   flag,
   type Options,
   optionsOf,
+  outPath,
   settingOption,
   text,
   usageError,
@@ -20,8 +20,12 @@ export function addIssueCommand(program: Command, io: CliIo): void {
   program
     .command('issue')
     .description('Has the CA of the running daemon sign a certificate, for a program that does not speak SDS.')
+    .usage('<spiffe-id> --out <dir> [options]')
     .argument('<spiffe-id>', 'the identity to certify, such as spiffe://cluster.local/ns/default/sa/ops')
-    .requiredOption('--out <dir>', 'directory for key.pem, cert-chain.pem and root-cert.pem')
+    .requiredOption(
+      '--out <dir>',
+      'directory for key.pem, cert-chain.pem and root-cert.pem (required); made if the one above it exists',
+    )
     .option('--ttl <duration>', "lifetime to ask for (default: the daemon's own)")
     .option('--force', 'overwrite files that exist')
     .addOption(settingOption(settings.controlSocket))
@@ -38,9 +42,15 @@ Example:
     )
     .action(async (identity: string, _options: unknown, command: Command) => {
       const options = optionsOf(command);
+      const out = outPath(options);
+      if (out === '-') throw usageError('--out - cannot take three files', 'name a directory, such as --out ./ops');
+      const directory = resolve(io.cwd, out ?? '.');
       const { controlSocket } = await loadClientConfig(configSources(options, io));
-      const directory = resolve(io.cwd, text(options, 'out') ?? '');
-      await issue({ identity, directory, controlSocket, ttlMs: ttl(options), force: flag(options, 'force') }, io);
+      const quiet = flag(options, 'quiet');
+      await issue(
+        { identity, directory, controlSocket, ttlMs: ttl(options), force: flag(options, 'force'), quiet },
+        io,
+      );
     });
 }
 
@@ -50,21 +60,24 @@ interface Issue {
   readonly controlSocket: string;
   readonly ttlMs: number | undefined;
   readonly force: boolean;
+  readonly quiet: boolean;
 }
 
-async function issue({ identity, directory, controlSocket, ttlMs, force }: Issue, io: CliIo): Promise<void> {
+async function issue({ identity, directory, controlSocket, ttlMs, force, quiet }: Issue, io: CliIo): Promise<void> {
   const paths = {
     key: join(directory, 'key.pem'),
     chain: join(directory, 'cert-chain.pem'),
     roots: join(directory, 'root-cert.pem'),
   };
-  if (!force) await refuseExisting(Object.values(paths));
-  const [pki, { controlClient }, { writeFiles }] = await Promise.all([
+  const [pki, { controlClient }, { checkTargets, writeFiles }] = await Promise.all([
     import('../pki/index.js'),
     import('../admin/control-client.js'),
     import('./write-files.js'),
   ]);
   pki.parseSpiffeId(identity);
+  const writing = { overwrite: force, makeDirectory: directory };
+  // Before anything is signed; that a file appears afterwards is seen when they are written.
+  await checkTargets(Object.values(paths), writing);
   const key = await pki.generatePrivateKey({ kind: 'ecdsa', curve: 'P-256' });
   const csrPem = pki.toPem('CERTIFICATE REQUEST', pki.createCsr({ key, uriSans: [identity] }));
   const request = ttlMs === undefined ? { identity, csrPem } : { identity, csrPem, ttlMs };
@@ -76,17 +89,18 @@ async function issue({ identity, directory, controlSocket, ttlMs, force }: Issue
       hint: 'check with --control-socket that this is your daemon; nothing was written',
     });
   }
-  await writeFiles(
+  const { made } = await writeFiles(
     [
       { path: paths.roots, content: Buffer.from(rootsPem), mode: 0o644 },
       { path: paths.chain, content: Buffer.from(chainPem), mode: 0o644 },
       { path: paths.key, content: pki.encodePrivateKey(key, 'pkcs8'), mode: 0o600 },
     ],
-    force,
+    writing,
   );
+  if (quiet) return;
   const [keyFile, chainFile, rootsFile] = [paths.key, paths.chain, paths.roots].map(shellWord);
   io.stdout.write(
-    `${identity}, serial ${leaf.serialNumber}, until ${isoSeconds(leaf.notAfter)} (${timeLeft(leaf.notAfter, io.clock.now())})
+    `${identity}, serial ${leaf.serialNumber}, until ${isoSeconds(leaf.notAfter)} (${timeLeft(leaf.notAfter, io.clock.now())})${made ? `\n  in a new directory, ${directory}:` : ''}
   ${paths.key}
   ${paths.chain}
   ${paths.roots}
@@ -96,21 +110,6 @@ Call a server that wants a client certificate (curl compares host names, which a
   openssl s_client -connect 127.0.0.1:8443 -verify_return_error -CAfile ${rootsFile} -cert ${chainFile} -cert_chain ${chainFile} -key ${keyFile}
 `,
   );
-}
-
-/** Before anything is signed; that no file appears afterwards is seen when they are written. */
-async function refuseExisting(paths: readonly string[]): Promise<void> {
-  for (const path of paths) {
-    const exists = await lstat(path).then(
-      () => true,
-      () => false,
-    );
-    if (exists) {
-      throw new SdsdError('ERR_SDSD_OUTPUT', `${path} exists already, and nothing was written`, {
-        hint: 'choose another directory, or add --force to overwrite',
-      });
-    }
-  }
 }
 
 function ttl(options: Options): number | undefined {

@@ -58,6 +58,13 @@ function flagValues(options: Options): FlagValues {
   return values;
 }
 
+/** The value of --out, which names a place: an empty one is an unset variable in a script rather than a wish. */
+export function outPath(options: Options): string | undefined {
+  const out = text(options, 'out');
+  if (out === '') throw usageError('--out is empty', 'name a place, such as --out ./here');
+  return out;
+}
+
 export function usageError(message: string, hint: string): SdsdError {
   return new SdsdError('ERR_SDSD_USAGE', message, { hint });
 }

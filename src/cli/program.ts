@@ -3,9 +3,10 @@ import { productVersion } from '../version.js';
 import { addCaCommand } from './ca.js';
 import { addEnvoyCommand } from './envoy.js';
 import { addGetCommand } from './get.js';
+import { addHelpCommand, pathOf, withSubcommands } from './help.js';
 import type { CliIo } from './io.js';
 import { addIssueCommand } from './issue.js';
-import { reportError } from './report.js';
+import { CommandLineError, reportError } from './report.js';
 import { addRotateCommand } from './rotate.js';
 import { addRotateRootCommand } from './rotate-root.js';
 import { addRunCommand } from './run.js';
@@ -18,12 +19,19 @@ import { addVersionCommand } from './version.js';
  */
 export async function runCli(args: readonly string[], io: CliIo): Promise<number> {
   const program = buildProgram(io);
+  const report = (error: unknown): number => reportError(error, io, program.opts()['verbose'] === true);
+  let code: number;
   try {
     await program.parseAsync([...args], { from: 'user' });
-    return 0;
+    code = 0;
   } catch (error) {
-    return reportError(error, io, program.opts()['verbose'] === true);
+    code = report(error);
   }
+  // What was not written was not done. After another error, that one says why.
+  const unwritten = await io.stdout.flush().then(() => 0, code === 0 ? report : () => 0);
+  // Nobody is left to tell that errors cannot be told.
+  await io.stderr.flush().catch(() => undefined);
+  return code === 0 ? unwritten : code;
 }
 
 /** The command line: nothing that a command needs beyond its options is imported before its action runs. */
@@ -31,12 +39,14 @@ export function buildProgram(io: CliIo): Command {
   const program = new Command('sdsd')
     .description('Hands TLS certificates and trust anchors to Envoy over SDS, and renews them before they expire.')
     .version(productVersion(), '-V, --version', 'print the version')
-    .option('-v, --verbose', 'log more, and show where errors come from')
-    .option('-q, --quiet', 'print and log only what matters')
+    .option('-v, --verbose', 'run logs at the level debug; every command shows where an error comes from')
+    .option(
+      '-q, --quiet',
+      'rotate, rotate-root and issue print nothing on success; run prints nothing, and logs only warnings and errors',
+    )
     .helpOption('-h, --help', 'show this help')
-    .helpCommand('help [command]', 'show the help of a command')
+    .configureHelp({ showGlobalOptions: true })
     .showSuggestionAfterError(true)
-    .exitOverride()
     .configureOutput({
       writeOut: (text) => io.stdout.write(text),
       writeErr: (text) => io.stderr.write(text),
@@ -55,6 +65,12 @@ export function buildProgram(io: CliIo): Command {
   addCaCommand(program, io);
   addEnvoyCommand(program, io);
   addVersionCommand(program, io);
+  addHelpCommand(program, io);
+  for (const command of withSubcommands(program)) {
+    command.exitOverride((error) => {
+      throw new CommandLineError(pathOf(command), error);
+    });
+  }
   return program;
 }
 

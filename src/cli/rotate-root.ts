@@ -3,7 +3,7 @@ import { loadClientConfig, settings } from '../config/index.js';
 import { printable } from '../log.js';
 import { isoSeconds, json } from './format.js';
 import type { CliIo } from './io.js';
-import { configFileOption, configSources, optionsOf, outputOption, settingOption, text } from './options.js';
+import { configFileOption, configSources, flag, optionsOf, outputOption, settingOption, text } from './options.js';
 
 export function addRotateRootCommand(program: Command, io: CliIo): void {
   program
@@ -29,10 +29,12 @@ Example:
       const { controlSocket } = await loadClientConfig(configSources(options, io));
       const { controlClient } = await import('../admin/control-client.js');
       const result = await controlClient(controlSocket).rotateRoot();
+      if (flag(options, 'quiet')) return;
+      const notAfter = isoSeconds(Date.parse(result.notAfter));
       io.stdout.write(
         text(options, 'output') === 'json'
-          ? json(result)
-          : `new root    SHA-256 ${printable(result.fingerprint)}\nnot after   ${isoSeconds(Date.parse(result.notAfter))}\n`,
+          ? json({ ...result, notAfter })
+          : `new root    SHA-256 ${printable(result.fingerprint)}\nnot after   ${notAfter}\n`,
       );
     });
 }

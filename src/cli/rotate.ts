@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import { loadClientConfig, settings } from '../config/index.js';
 import { isoSeconds, json, table } from './format.js';
 import type { CliIo } from './io.js';
-import { configFileOption, configSources, optionsOf, outputOption, settingOption, text } from './options.js';
+import { configFileOption, configSources, flag, optionsOf, outputOption, settingOption, text } from './options.js';
 
 export function addRotateCommand(program: Command, io: CliIo): void {
   program
@@ -18,9 +18,11 @@ export function addRotateCommand(program: Command, io: CliIo): void {
       const { controlSocket } = await loadClientConfig(configSources(options, io));
       const { controlClient } = await import('../admin/control-client.js');
       const result = await controlClient(controlSocket).rotate(name);
-      const rows = result.rotated.map((one) => [one.name, one.serialNumber, isoSeconds(Date.parse(one.notAfter))]);
+      if (flag(options, 'quiet')) return;
+      const rotated = result.rotated.map((one) => ({ ...one, notAfter: isoSeconds(Date.parse(one.notAfter)) }));
+      const rows = rotated.map((one) => [one.name, one.serialNumber, one.notAfter]);
       io.stdout.write(
-        text(options, 'output') === 'json' ? json(result) : table(['NAME', 'NEW SERIAL', 'NOT AFTER'], rows),
+        text(options, 'output') === 'json' ? json({ rotated }) : table(['NAME', 'NEW SERIAL', 'NOT AFTER'], rows),
       );
     });
 }

@@ -1,10 +1,18 @@
 import type { Command } from 'commander';
 import type { DaemonControl, DaemonStatus } from '../admin/daemon-control.js';
 import { type Clock, sleep } from '../clock.js';
-import { type Config, defaultText, loadClientConfig, loadConfig, settingList } from '../config/index.js';
+import {
+  type Config,
+  defaultText,
+  EXAMPLE_FILE,
+  LIST_SYNTAX,
+  loadClientConfig,
+  loadConfig,
+  settingList,
+} from '../config/index.js';
 import { createLogger, type Logger, printable } from '../log.js';
 import { isoSeconds, span } from './format.js';
-import { type CliIo, mayColor, shellWord } from './io.js';
+import { type CliIo, mayColor, ReaderGone, shellWord } from './io.js';
 import { configFileOption, configSources, flag, optionsOf, settingOption } from './options.js';
 
 /** What this command needs of the daemon. */
@@ -49,7 +57,10 @@ Examples:
   sdsd run --socket /run/sdsd/sds.sock --secret-ttl 1h
   sdsd run --identity web=spiffe://cluster.local/ns/shop/sa/web
   CA_PROVIDER=local sdsd run                           in Kubernetes, where the own CA must be asked for
+  sdsd run --config sdsd.yaml
 
+A file for --config:
+${EXAMPLE_FILE.replace(/^(?=.)/gm, '  ')}
 Signals: SIGTERM and SIGINT end the daemon, a second one at once; SIGUSR1 renews all certificates.
 `;
 
@@ -57,7 +68,11 @@ Signals: SIGTERM and SIGINT end the daemon, a second one at once; SIGUSR1 renews
 export function environmentHelp(): string {
   const entries = settingList.map((setting) => {
     const also = [setting.flag, `${setting.key} in the file`].filter((name) => name !== undefined).join(', ');
-    return `  ${setting.variables.join(', ')} (${also})\n      ${setting.doc}\n      Default: ${defaultText(setting)}\n`;
+    return `  ${setting.variables.join(', ')} (${also})
+      ${setting.doc}
+      Allowed: ${setting.allowed}
+      ${setting.kind === 'list' ? `${LIST_SYNTAX}\n      ` : ''}Default: ${defaultText(setting)}
+`;
   });
   return `\nEnvironment variables (a flag comes before its variable, a variable before the file of --config):\n${entries.join('')}`;
 }
@@ -86,7 +101,7 @@ export async function runDaemon(config: Config, start: CreateDaemon, io: CliIo, 
         signals.stop,
       ]);
       settled.abort();
-      if (!quiet) io.stdout.write(await greeting(config, daemon.control.status(), io));
+      if (!quiet) await greet(config, daemon.control.status(), io, log);
       const failure = await Promise.race([signals.stop, daemon.failed]);
       if (failure) throw failure;
     } finally {
@@ -147,6 +162,16 @@ async function rotateNow(daemon: RunningDaemon | undefined, log: Logger): Promis
     log.info('SIGUSR1: certificates renewed', { names: rotated.map(({ name }) => name).join(',') });
   } catch (error) {
     log.error('SIGUSR1: certificates could not be renewed', { error });
+  }
+}
+
+/** A daemon serves Envoy, whether or not somebody reads what it says. */
+async function greet(config: Config, status: DaemonStatus, io: CliIo, log: Logger): Promise<void> {
+  io.stdout.write(await greeting(config, status, io));
+  try {
+    await io.stdout.flush();
+  } catch (error) {
+    if (!(error instanceof ReaderGone)) log.warn('serving, but cannot print where', { error });
   }
 }
 

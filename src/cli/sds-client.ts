@@ -1,7 +1,8 @@
-import type { Metadata, ServiceError } from '@grpc/grpc-js';
+import type { connectivityState, Metadata, ServiceError } from '@grpc/grpc-js';
 import type { Clock } from '../clock.js';
 import { messageOf, SdsdError } from '../errors.js';
 import type { Any, DataSource, SecretMessage } from '../rpc/descriptors.js';
+import { probeSocket, socketFault } from './probe-socket.js';
 
 /** How a secret is asked for: state of the world, incremental, or one request and one answer. */
 export type SdsMethod = 'sotw' | 'delta' | 'fetch';
@@ -39,10 +40,13 @@ export type ReceivedSecret =
 
 export type ReceivedData = { readonly bytes: Buffer } | { readonly file: string };
 
+/** The server cannot be reached, or went away: asking again may help. */
+export class ServerGone extends SdsdError {}
+
 /**
  * Asks any SDS server for one secret and yields each that it sends, acknowledging it when the next is asked for; `fetch`
- * yields one. Throws ERR_SDSD_TIMEOUT when the first takes too long, ERR_SDSD_SDS for a gRPC status and for an answer that
- * is not what was asked for.
+ * yields one. Throws ERR_SDSD_SOCKET when there is no server to ask, ERR_SDSD_TIMEOUT when the first secret takes too long,
+ * ERR_SDSD_SDS for a gRPC status and for an answer that is not what was asked for.
  */
 export async function* receiveSecrets(query: SdsQuery): AsyncGenerator<ReceivedSecret, void, void> {
   const [{ Client, credentials, status }, wire] = await Promise.all([
@@ -84,12 +88,12 @@ export async function* receiveSecrets(query: SdsQuery): AsyncGenerator<ReceivedS
       }
       call.write(ack);
     }
-    throw unusable(query, 'ended the stream');
+    throw ended(query);
   } catch (error) {
     if (query.signal.aborted) return;
-    if (deadline.passed) throw timeout(query);
+    if (deadline.passed) throw await lateness(query, client.getChannel().getConnectivityState(false) === READY);
     if (error instanceof SdsdError) throw error;
-    throw grpcFailure(query, error, status);
+    throw await grpcFailure(query, error, status, deadline.left());
   } finally {
     deadline.stop();
     client.close();
@@ -99,8 +103,9 @@ export async function* receiveSecrets(query: SdsQuery): AsyncGenerator<ReceivedS
 /** Runs `onEnd` when the time is up or the signal fires, whichever is first. */
 function startDeadline({ clock, timeoutMs, signal }: SdsQuery) {
   let end: () => void = () => undefined;
+  const endsAt = clock.now() + timeoutMs;
   const state = { passed: false };
-  const timer = clock.at(clock.now() + timeoutMs, () => {
+  const timer = clock.at(endsAt, () => {
     state.passed = true;
     end();
   });
@@ -114,6 +119,8 @@ function startDeadline({ clock, timeoutMs, signal }: SdsQuery) {
       end = callback;
       if (state.passed || signal.aborted) end();
     },
+    /** In ms. */
+    left: () => Math.max(0, endsAt - clock.now()),
     met: () => timer.cancel(),
     stop(): void {
       timer.cancel();
@@ -227,28 +234,54 @@ function unusable({ socket, name }: SdsQuery, what: string): SdsdError {
   });
 }
 
-function timeout({ socket, name, timeoutMs }: SdsQuery): SdsdError {
-  return new SdsdError(
+function ended({ socket, name }: SdsQuery): ServerGone {
+  return new ServerGone('ERR_SDSD_SDS', `asked for ${name}, the server on ${socket} ended the stream`, {
+    hint: 'look at the log of the server, or ask with --fetch for the reason',
+  });
+}
+
+/** The state of a channel over which HTTP/2 was spoken; grpc-js is not loaded when this file is. */
+const READY: connectivityState.READY = 2;
+
+/** Why the first secret has not come in time. */
+async function lateness({ socket, name, timeoutMs, clock }: SdsQuery, wasReached: boolean): Promise<SdsdError> {
+  const fault = wasReached ? undefined : await socketFault(socket, await probeSocket(socket, clock, MUTE_AFTER_MS));
+  if (fault) return gone(fault);
+  return new ServerGone(
     'ERR_SDSD_TIMEOUT',
     `the server on ${socket} did not send ${name} within ${timeoutMs / 1_000} s: it may not know the name, or not have it yet`,
     { hint: 'look at `sdsd status`, or ask with --fetch for the reason' },
   );
 }
 
-function grpcFailure({ socket, name }: SdsQuery, error: unknown, codes: Readonly<Record<number, string>>): SdsdError {
+/** How long a server may be silent, in ms, before it counts as mute: one that has already used up its time. */
+const MUTE_AFTER_MS = 100;
+
+function gone({ code, message, hint, cause }: SdsdError): ServerGone {
+  return new ServerGone(code, message, { ...(hint === undefined ? {} : { hint }), cause });
+}
+
+/** @param leftMs how long it may take to find out more. */
+async function grpcFailure(
+  { socket, name, clock }: SdsQuery,
+  error: unknown,
+  codes: Readonly<Record<number, string>>,
+  leftMs: number,
+): Promise<SdsdError> {
   if (!isServiceError(error)) {
     return new SdsdError('ERR_SDSD_SDS', `could not ask ${socket} for ${name}: ${messageOf(error)}`, { cause: error });
   }
   const code = codes[error.code] ?? String(error.code);
-  const absent = /ENOENT|ECONNREFUSED/.test(error.details);
-  return new SdsdError(
-    absent ? 'ERR_SDSD_SOCKET' : 'ERR_SDSD_SDS',
-    absent
-      ? `no SDS server answers on ${socket}: is sdsd running?`
-      : `asked for ${name}, the server on ${socket} answered ${code}: ${error.details}`,
-    { hint: absent ? 'start it with `sdsd run`, or say with --socket where it listens' : hintFor(code), cause: error },
-  );
+  const options = { hint: hintFor(code), cause: error };
+  const message = `asked for ${name}, the server on ${socket} answered ${code}: ${error.details}`;
+  if (!GONE.has(code)) return new SdsdError('ERR_SDSD_SDS', message, options);
+  // grpc-js gives what happened to the connection and what the server said the same form.
+  const fault = await socketFault(socket, await probeSocket(socket, clock, Math.max(leftMs, MUTE_AFTER_MS)));
+  return fault ? gone(fault) : new ServerGone('ERR_SDSD_SDS', message, options);
 }
+
+/** With these a call ends whose connection was lost. */
+const GONE: ReadonlySet<string> = new Set(['UNAVAILABLE', 'CANCELLED', 'INTERNAL']);
 
 function hintFor(code: string): string {
   switch (code) {

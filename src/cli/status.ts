@@ -19,8 +19,43 @@ export function addStatusCommand(program: Command, io: CliIo): void {
       const { controlSocket } = await loadClientConfig(configSources(options, io));
       const { controlClient } = await import('../admin/control-client.js');
       const status = await controlClient(controlSocket).status();
-      io.stdout.write(text(options, 'output') === 'json' ? json(status) : statusText(status, io));
+      io.stdout.write(text(options, 'output') === 'json' ? json(statusView(status)) : statusText(status, io));
     });
+}
+
+/** The status as `-o json` shows it: versions are strings, and times without fractions of a second, as in `sdsd get`. */
+function statusView(status: DaemonStatus): unknown {
+  return {
+    ...status,
+    startedAt: timeView(status.startedAt),
+    secrets: status.secrets.map((secret) => ({
+      ...secret,
+      notBefore: timeView(secret.notBefore),
+      notAfter: timeView(secret.notAfter),
+      renewAt: timeView(secret.renewAt),
+      version: versionView(secret.version),
+    })),
+    subscribers: status.subscribers.map((subscriber) => ({
+      ...subscriber,
+      names: subscriber.names.map((name) => ({
+        ...name,
+        sentVersion: versionView(name.sentVersion),
+        ackedVersion: versionView(name.ackedVersion),
+      })),
+    })),
+  };
+}
+
+function timeView(time: string | null): string | null {
+  return time === null ? null : isoSeconds(Date.parse(time));
+}
+
+function versionView(version: number | null): string | null {
+  return version === null ? null : String(version);
+}
+
+function times(count: number): string {
+  return count === 1 ? 'once' : `${count} times`;
 }
 
 /** The status as a person reads it. */
@@ -31,8 +66,8 @@ export function statusText(status: DaemonStatus, io: CliIo): string {
   if (status.unknownNames.length > 0) {
     blocks.push(
       table(
-        ['NAME NOT UNDERSTOOD', 'ASKED FOR'],
-        status.unknownNames.map(({ name, count }) => [name, `${count} times`]),
+        ['NAMES THAT ARE NOT SERVED', 'ASKED FOR'],
+        status.unknownNames.map(({ name, count }) => [name, times(count)]),
       ),
     );
   }
@@ -64,7 +99,7 @@ function secretsText(secrets: readonly SecretStatus[], now: number): string {
     secret.notAfter === null ? '' : timeLeft(Date.parse(secret.notAfter), now).replace(/ left$/, ''),
     secret.renewAt === null ? '' : renewal(Date.parse(secret.renewAt), now),
     String(secret.subscribers),
-    secret.lastError === null ? '' : `${secret.lastError}${secret.failures > 1 ? ` (${secret.failures} times)` : ''}`,
+    secret.lastError === null ? '' : `${secret.lastError}${secret.failures > 1 ? ` (${times(secret.failures)})` : ''}`,
   ]);
   return table(SECRET_HEAD, rows);
 }

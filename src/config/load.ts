@@ -136,6 +136,8 @@ interface Item {
   /** For messages: "flag --socket", "environment variable SDS_SOCKET", "sdsd.yaml:3: socket". */
   readonly origin: string;
   readonly variable: string | undefined;
+  /** How another value is written in the same place. */
+  readonly spelled: (value: string) => string;
 }
 
 interface Values {
@@ -159,7 +161,7 @@ async function openSources(sources: ConfigSources): Promise<Values> {
   };
   return {
     required(setting) {
-      const item = find(setting)[0] ?? { text: setting.default, origin: 'the default', variable: undefined };
+      const item = find(setting)[0] ?? defaultItem(setting);
       return parse(setting, setting.parse, item);
     },
     optional(setting) {
@@ -172,7 +174,7 @@ async function openSources(sources: ConfigSources): Promise<Values> {
       return items.map((item) => {
         const value = parse(setting, setting.parse, item);
         const name = setting.nameOf(value);
-        if (names.has(name)) throw refusal(setting, item, `the name ${name} is given twice`);
+        if (names.has(name)) throw refusal(setting, item, `the name ${name} is given twice`, 'give each name once');
         names.add(name);
         return value;
       });
@@ -189,13 +191,15 @@ function findItems(
   const flag = flags[setting.key];
   if (flag !== undefined) {
     const origin = `flag ${setting.flag ?? setting.key}`;
-    return (typeof flag === 'string' ? [flag] : flag).map((text) => ({ text, origin, variable: undefined }));
+    const spelled = (value: string): string => `${setting.flag ?? setting.key} ${value}`;
+    return (typeof flag === 'string' ? [flag] : flag).map((text) => ({ text, origin, variable: undefined, spelled }));
   }
   for (const variable of setting.variables) {
     const value = env[variable];
     if (value === undefined || (value === '' && !setting.refuseEmpty)) continue;
     const texts = setting.kind === 'list' ? splitList(value) : [value];
-    return texts.map((text) => ({ text, origin: `environment variable ${variable}`, variable }));
+    const spelled = (value: string): string => `${variable}=${value}`;
+    return texts.map((text) => ({ text, origin: `environment variable ${variable}`, variable, spelled }));
   }
   const inFile = file?.values.get(setting.key);
   if (!file || !inFile) return [];
@@ -203,7 +207,12 @@ function findItems(
     text,
     origin: `${file.path}:${line}: ${setting.key}`,
     variable: undefined,
+    spelled: (value) => (setting.kind === 'list' ? `${setting.key}: [${value}]` : `${setting.key}: ${value}`),
   }));
+}
+
+function defaultItem(setting: RequiredSetting<unknown>): Item {
+  return { text: setting.default, origin: 'the default', variable: undefined, spelled: (value) => value };
 }
 
 function splitList(text: string): readonly string[] {
@@ -213,12 +222,10 @@ function splitList(text: string): readonly string[] {
     .filter((part) => part !== '');
 }
 
-function refusal(setting: Setting, item: Item, why: string): SdsdError {
-  return new SdsdError(
-    'ERR_SDSD_CONFIG',
-    `${item.origin} cannot be ${shown(item.text)}: ${why} (allowed: ${setting.allowed})`,
-    { hint: item.variable === undefined ? `correct ${item.origin}` : `correct or unset ${item.variable}` },
-  );
+function refusal(setting: Setting, item: Item, why: string, hint?: string): SdsdError {
+  return new SdsdError('ERR_SDSD_CONFIG', `${item.origin} cannot be ${shown(item.text)}: ${why}`, {
+    hint: hint ?? `${item.spelled(setting.example)} (allowed: ${setting.allowed})`,
+  });
 }
 
 /** A value for a message. PEM in the place of a path may be a key, so it is never shown. */

@@ -24,8 +24,10 @@ interface SettingBase {
   readonly variables: readonly [string, ...string[]];
   /** One sentence for the help text and the documentation. */
   readonly doc: string;
-  /** What values are allowed, for error messages. */
+  /** What values are allowed, for the help text, the documentation and error messages. */
   readonly allowed: string;
+  /** A value that can be used, in the syntax of a variable. */
+  readonly example: string;
   /** An empty variable is refused; otherwise it counts as not set. */
   readonly refuseEmpty?: true;
 }
@@ -58,8 +60,10 @@ export interface ListSetting<T> extends SettingBase {
 
 export type Setting = RequiredSetting<unknown> | OptionalSetting<unknown> | ListSetting<unknown>;
 
-const required = <T>(setting: Omit<RequiredSetting<T>, 'kind'>): RequiredSetting<T> => ({
+/** The example of a setting that always has a value is its default. */
+const required = <T>(setting: Omit<RequiredSetting<T>, 'kind' | 'example'>): RequiredSetting<T> => ({
   ...setting,
+  example: setting.default,
   kind: 'required',
 });
 const optional = <T>(setting: Omit<OptionalSetting<T>, 'kind'>): OptionalSetting<T> => ({
@@ -112,6 +116,7 @@ export const settings = {
     unset: 'keys are in memory only, and a restart needs the CA',
     doc: 'File with a key of 32 bytes, under which certificates and keys are kept encrypted over a restart.',
     allowed: PATH_ALLOWED,
+    example: '/etc/sdsd/state.key',
     parse: path,
   }),
   controlSocket: required({
@@ -142,7 +147,7 @@ export const settings = {
     variables: ['POD_NAMESPACE'],
     default: 'default',
     doc: 'Namespace of the workload identity.',
-    allowed: 'letters, digits, dots, dashes and underscores',
+    allowed: '1 to 253 letters, digits, dots, dashes and underscores, but not . or ..',
     refuseEmpty: true,
     parse: pathSegment,
   }),
@@ -153,7 +158,7 @@ export const settings = {
     variables: ['SERVICE_ACCOUNT'],
     default: 'default',
     doc: 'Service account of the workload identity.',
-    allowed: 'letters, digits, dots, dashes and underscores',
+    allowed: '1 to 253 letters, digits, dots, dashes and underscores, but not . or ..',
     refuseEmpty: true,
     parse: pathSegment,
   }),
@@ -166,6 +171,7 @@ export const settings = {
     doc: 'A further resource name and the identity that it stands for; may be repeated.',
     allowed:
       'name=spiffe://trust-domain/path, or a SPIFFE ID that is its own name; a name has 1 to 253 letters, digits, dots, dashes, underscores and inner slashes',
+    example: 'web=spiffe://cluster.local/ns/shop/sa/web',
     parse: namedIdentity,
     nameOf: (identity) => identity.name,
   }),
@@ -183,7 +189,7 @@ export const settings = {
     placeholder: '<ratio>',
     variables: ['SECRET_GRACE_PERIOD_RATIO'],
     default: '0.5',
-    doc: 'Share of the lifetime before its end at which a certificate is renewed.',
+    doc: 'A certificate is renewed when this share of its lifetime is left.',
     allowed: 'a number from 0 to 1',
     parse: ratio,
   }),
@@ -203,6 +209,7 @@ export const settings = {
     unset: 'local, unless CA_ADDR is set or the daemon runs in Kubernetes: there it must be asked for',
     doc: 'Who signs. This version has only its own local CA.',
     allowed: 'local',
+    example: 'local',
     parse: (text) => text,
   }),
   caAddr: optional({
@@ -212,6 +219,7 @@ export const settings = {
     unset: 'none',
     doc: 'Address of a CA. This version cannot ask one: with CA_PROVIDER=local it is ignored, else refused.',
     allowed: 'an address',
+    example: 'ca.example:15012',
     parse: (text) => text,
   }),
   caCertFile: optional({
@@ -221,6 +229,7 @@ export const settings = {
     unset: 'the local CA makes its own',
     doc: 'PEM certificate that the local CA signs with; needs SDSD_CA_KEY.',
     allowed: PATH_ALLOWED,
+    example: '/etc/sdsd/ca.pem',
     parse: path,
   }),
   caKeyFile: optional({
@@ -230,6 +239,7 @@ export const settings = {
     unset: 'the local CA makes its own',
     doc: 'PEM key of that certificate; needs SDSD_CA_CERT.',
     allowed: PATH_ALLOWED,
+    example: '/etc/sdsd/ca.key',
     parse: path,
   }),
   caRootFile: optional({
@@ -239,6 +249,7 @@ export const settings = {
     unset: 'the certificate in SDSD_CA_CERT is itself the root',
     doc: 'PEM roots above SDSD_CA_CERT.',
     allowed: PATH_ALLOWED,
+    example: '/etc/sdsd/root.pem',
     parse: path,
   }),
   caIntermediate: required({
@@ -257,6 +268,7 @@ export const settings = {
     unset: 'ECDSA keys',
     doc: 'Size of RSA keys for certificates, instead of ECDSA keys.',
     allowed: '2048, 3072 or 4096',
+    example: '3072',
     parse: rsaKeySize,
   }),
   eccSignatureAlgorithm: optional({
@@ -266,6 +278,7 @@ export const settings = {
     unset: 'ECDSA, unless WORKLOAD_RSA_KEY_SIZE is set',
     doc: 'Asks for ECDSA keys; wins over WORKLOAD_RSA_KEY_SIZE.',
     allowed: 'ECDSA',
+    example: 'ECDSA',
     parse: eccSignatureAlgorithm,
   }),
   eccCurve: required({
@@ -353,6 +366,22 @@ export const settings = {
 /** All settings, for help texts and for whoever looks one up by its key. */
 export const settingList: readonly Setting[] = Object.values(settings);
 
+/** How several values of a list setting are written. */
+export const LIST_SYNTAX =
+  'Several: repeat the flag, separate by commas in the variable, write a map (name: spiffe-id) or a sequence in the file.';
+
+/** A file for `--config`. */
+export const EXAMPLE_FILE = `socket: /run/sdsd/sds.sock
+socketMode: 0660
+stateDir: /var/lib/sdsd
+trustDomain: example.org
+secretTtl: 1h
+gracePeriodRatio: 0.5
+identities:
+  web: spiffe://example.org/ns/shop/sa/web
+  api: spiffe://example.org/ns/shop/sa/api
+`;
+
 /** The default as a person reads it. */
 export function defaultText(setting: Setting): string {
   return setting.kind === 'required' ? setting.default : setting.unset;
@@ -375,14 +404,19 @@ function socketMode(text: string): number {
 function trustDomain(text: string): string {
   if (text === '') throw new Error('it is empty');
   if (text.length > 255) throw new Error(`it has ${text.length} characters`);
-  if (!/^[a-z0-9._-]+$/.test(text)) throw new Error('it holds a character that a trust domain cannot have');
+  const other = /[^a-z0-9._-]/u.exec(text)?.[0];
+  if (other !== undefined)
+    throw new Error(`it holds ${JSON.stringify(other)}, a character that a trust domain cannot have`);
   return text;
 }
 
 function pathSegment(text: string): string {
   if (text === '') throw new Error('it is empty');
   if (text.length > 253) throw new Error(`it has ${text.length} characters`);
-  if (!/^[A-Za-z0-9._-]+$/.test(text)) throw new Error('it holds a character that a part of a SPIFFE ID cannot have');
+  const other = /[^A-Za-z0-9._-]/u.exec(text)?.[0];
+  if (other !== undefined) {
+    throw new Error(`it holds ${JSON.stringify(other)}, a character that a part of a SPIFFE ID cannot have`);
+  }
   if (text === '.' || text === '..') throw new Error('a part of a SPIFFE ID cannot be "." or ".."');
   return text;
 }
@@ -411,9 +445,10 @@ function checkResourceName(name: string, spiffeId: string): void {
   if (TAKEN_NAMES.has(name.toLowerCase())) throw new Error(`the name ${name} has a fixed meaning`);
   if (TAKEN_SCHEMES.test(name)) throw new Error('names that begin like this have a fixed meaning');
   if (name.length > 253) throw new Error(`the name has ${name.length} characters`);
-  if (!/^[A-Za-z0-9._-]+(?:\/[A-Za-z0-9._-]+)*$/.test(name)) {
-    throw new Error('the name holds a character that a name cannot have, or a slash at its begin or end');
-  }
+  const other = /[^A-Za-z0-9._/-]/u.exec(name)?.[0];
+  if (other !== undefined)
+    throw new Error(`the name holds ${JSON.stringify(other)}, a character that a name cannot have`);
+  if (name.split('/').includes('')) throw new Error('the name has a slash at its begin or end, or two in a row');
 }
 
 /** The parser and the words for a duration between two bounds, in milliseconds. */
@@ -422,8 +457,8 @@ function duration(least: number, most: number): { allowed: string; parse: (text:
     allowed: `a duration such as 24h, 1h30m or 300ms, from ${formatDuration(least)} to ${formatDuration(most)}`,
     parse(text) {
       const ms = parseDuration(text);
-      if (ms < least) throw new Error('it is too short');
-      if (ms > most) throw new Error('it is too long');
+      if (ms < least) throw new Error(`it is shorter than ${formatDuration(least)}`);
+      if (ms > most) throw new Error(`it is longer than ${formatDuration(most)}`);
       return ms;
     },
   };
@@ -440,8 +475,8 @@ function wholeNumber(least: number, most: number): (text: string) => number {
   return (text) => {
     if (!/^\d{1,15}$/.test(text)) throw new Error('it is not a whole number');
     const value = Number(text);
-    if (value < least) throw new Error('it is too small');
-    if (value > most) throw new Error('it is too large');
+    if (value < least) throw new Error(`it is smaller than ${least}`);
+    if (value > most) throw new Error(`it is larger than ${most}`);
     return value;
   };
 }

@@ -27,12 +27,23 @@ export async function readYamlFile(path: string): Promise<FileValues> {
     isScalar(node) || isMap(node) || isSeq(node) || isAlias(node) ? node.range?.[0] : undefined;
 
   const fault = document.errors[0];
-  if (fault) throw refusal(path, lineOf(fault.pos[0]), `this is not YAML: ${fault.message}`, 'correct the syntax');
+  if (fault)
+    throw refusal(
+      path,
+      lineOf(fault.pos[0]),
+      `this is not YAML: ${fault.message}`,
+      'correct the syntax; a text that holds ": " or " #" needs quotes',
+    );
 
   const scalarText = (node: unknown, line: number): string => {
     const target = isAlias(node) ? node.resolve(document) : node;
     if (isScalar(target) && typeof target.value === 'string') return target.value;
-    throw refusal(path, line, 'a plain value is needed here', 'write it as `key: value`');
+    throw refusal(
+      path,
+      line,
+      'a plain value is needed here, not a map or a list',
+      'write it in one line, such as secretTtl: 24h',
+    );
   };
 
   const itemsOf = (setting: Setting, node: unknown, keyLine: number): readonly FileItem[] => {
@@ -50,12 +61,23 @@ export async function readYamlFile(path: string): Promise<FileValues> {
         return { text: `${scalarText(pair.key, line)}=${scalarText(pair.value, line)}`, line };
       });
     }
-    throw refusal(path, keyLine, `${setting.key} must be a map or a sequence`, `allowed: ${setting.allowed}`);
+    throw refusal(
+      path,
+      keyLine,
+      `${setting.key} must be a map or a sequence`,
+      `${setting.key}: [${setting.example}] (allowed: ${setting.allowed})`,
+    );
   };
 
   const root = document.contents;
   if (root === null) return new Map();
-  if (!isMap(root)) throw refusal(path, 1, 'the file must be a map of settings', 'write each one as `key: value`');
+  if (!isMap(root))
+    throw refusal(
+      path,
+      1,
+      'the file must be a map of settings',
+      'write each one in a line of its own, such as secretTtl: 24h',
+    );
   const values = new Map<string, readonly FileItem[]>();
   for (const pair of root.items) {
     const line = lineOf(offsetOf(pair.key));

@@ -25,9 +25,18 @@ type TypeName = keyof typeof Type;
 /** Reads one DER value that fills the buffer. Refuses BER: what it returns encodes to the same bytes again. */
 export function decode(der: Buffer): Node {
   const bytes = der.toString('latin1');
-  const node = asn1.fromDer(bytes, { strict: true, parseAllBytes: true, decodeBitStrings: false });
+  const node = parsed(bytes);
   if (asn1.toDer(node).getBytes() !== bytes) throw new Error('it is BER, but not DER');
   return node;
+}
+
+/** In words of our own: forge's are sentences, and say nothing that helps. */
+function parsed(bytes: string): Node {
+  try {
+    return asn1.fromDer(bytes, { strict: true, parseAllBytes: true, decodeBitStrings: false });
+  } catch (cause) {
+    throw new Error('it is not DER, or cut off', { cause });
+  }
 }
 
 export function encode(node: Node): Buffer {

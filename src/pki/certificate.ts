@@ -29,7 +29,7 @@ export function parseCertificate(der: Buffer): Certificate {
   try {
     return certificateOf(der);
   } catch (cause) {
-    throw unreadable('The certificate', cause);
+    throw unreadable('the certificate', cause);
   }
 }
 
@@ -49,8 +49,8 @@ export function parseCertificates(pem: Buffer): Certificate[] {
     }
   }
   if (certificates.length === 0) {
-    throw new SdsdError('ERR_SDSD_PEM', 'No certificate is among the PEM blocks', {
-      hint: 'Give PEM data with at least one CERTIFICATE block.',
+    throw new SdsdError('ERR_SDSD_PEM', 'no certificate is among the PEM blocks', {
+      hint: 'give PEM data with at least one CERTIFICATE block',
     });
   }
   return certificates;
@@ -91,7 +91,7 @@ function firstValue(der: Buffer): Buffer {
 
 function unreadable(what: string, cause: unknown): SdsdError {
   return new SdsdError('ERR_SDSD_CERTIFICATE', `${what} cannot be read: ${messageOf(cause)}`, {
-    hint: 'Write the certificate again from its source. openssl x509 -noout -text shows what is in it.',
+    hint: 'write the certificate again from its source; openssl x509 -noout -text shows what is in it',
     cause,
   });
 }

@@ -33,7 +33,7 @@ export function createCsr({ key, uriSans }: { key: KeyObject; uriSans: readonly 
     const info = sequence(VERSION_1, sequence(), encoded(subjectPublicKeyInfo(key)), explicit(0, ...attributes));
     return signedDer(info, key);
   } catch (cause) {
-    throw new SdsdError('ERR_SDSD_CSR', `A certificate signing request cannot be made: ${messageOf(cause)}`, { cause });
+    throw new SdsdError('ERR_SDSD_CSR', `a certificate signing request cannot be made: ${messageOf(cause)}`, { cause });
   }
 }
 
@@ -54,8 +54,8 @@ export function parseCsr(der: Buffer): CertificateRequest {
   try {
     return readRequest(der);
   } catch (cause) {
-    throw new SdsdError('ERR_SDSD_CSR', `The certificate signing request cannot be used: ${messageOf(cause)}`, {
-      hint: 'Make a new PKCS#10 request, in DER, with an ECDSA or RSA key of its own and SHA-256.',
+    throw new SdsdError('ERR_SDSD_CSR', `the certificate signing request cannot be used: ${messageOf(cause)}`, {
+      hint: 'make a new PKCS#10 request, in DER, with an ECDSA or RSA key of its own and SHA-256',
       cause,
     });
   }

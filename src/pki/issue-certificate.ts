@@ -61,7 +61,7 @@ export function issueCertificate(template: CertificateTemplate, issuer: Issuer):
   try {
     return signedDer(toBeSigned(template, issuer), issuer.key, issuer.algorithm);
   } catch (cause) {
-    throw new SdsdError('ERR_SDSD_CERTIFICATE', `A certificate cannot be made: ${messageOf(cause)}`, { cause });
+    throw new SdsdError('ERR_SDSD_CERTIFICATE', `a certificate cannot be made: ${messageOf(cause)}`, { cause });
   }
 }
 
@@ -81,8 +81,8 @@ function issuerWith(name: Buffer, keyIdentifier: Buffer, key: KeyObject): Issuer
   try {
     return { name, keyIdentifier, key, algorithm: signatureAlgorithmOf(key) };
   } catch (cause) {
-    throw new SdsdError('ERR_SDSD_KEY', `The CA's key cannot be used: ${messageOf(cause)}`, {
-      hint: 'Give the CA an ECDSA or RSA key.',
+    throw new SdsdError('ERR_SDSD_KEY', `the CA's key cannot be used: ${messageOf(cause)}`, {
+      hint: 'give the CA an ECDSA or RSA key',
       cause,
     });
   }

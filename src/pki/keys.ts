@@ -41,10 +41,10 @@ const labels = { pkcs8: 'PRIVATE KEY', sec1: 'EC PRIVATE KEY', pkcs1: 'RSA PRIVA
 export function readPrivateKey(pem: Buffer): KeyObject {
   const [block, another] = pemBlocks(pem).filter(({ label }) => label.endsWith('PRIVATE KEY'));
   if (block === undefined) {
-    throw unreadable('no private key is among its PEM blocks', 'Give a file with a PRIVATE KEY block.');
+    throw unreadable('no private key is among its PEM blocks', 'give a file with a PRIVATE KEY block');
   }
   if (another !== undefined) {
-    throw unreadable('it holds more than one private key', 'Leave only the key that belongs to the certificate.');
+    throw unreadable('it holds more than one private key', 'leave only the key that belongs to the certificate');
   }
   return privateKeyOf(block);
 }
@@ -54,12 +54,12 @@ export function privateKeyOf(block: PemBlock): KeyObject {
   if (isEncrypted(block)) {
     throw unreadable(
       'it is encrypted with a password, and sdsd never asks for one',
-      'Decrypt it first: openssl pkey -in encrypted.pem -out key.pem',
+      'decrypt it first: openssl pkey -in encrypted.pem -out key.pem',
     );
   }
   const key = decodeKey(block);
   const fault = unusableKey(key);
-  if (fault !== undefined) throw unreadable(fault, 'Use ECDSA P-256, ECDSA P-384 or RSA with at least 2048 bits.');
+  if (fault !== undefined) throw unreadable(fault, 'use ECDSA P-256, ECDSA P-384 or RSA with at least 2048 bits');
   return key;
 }
 
@@ -97,12 +97,12 @@ function isEncrypted({ label, headers }: PemBlock): boolean {
 function decodeKey({ label, der }: PemBlock): KeyObject {
   const form = forms.get(label);
   if (form === undefined) {
-    throw unreadable(`it is a ${label}`, 'Convert it to PKCS#8: openssl pkey -in key.pem -out pkcs8.pem');
+    throw unreadable(`it is a ${label}`, 'convert it to PKCS#8: openssl pkey -in key.pem -out pkcs8.pem');
   }
   const damaged = (cause?: unknown): SdsdError =>
     unreadable(
       `its ${label} block is damaged, or holds a key of another form`,
-      'Write the file again from its source.',
+      'write the file again from its source',
       cause,
     );
   // From Node 22 on OpenSSL guesses the form when the label is wrong, but Envoy does not.
@@ -128,5 +128,5 @@ function tagAfterVersion(der: Buffer): number | undefined {
 }
 
 function unreadable(fault: string, hint: string, cause?: unknown): SdsdError {
-  return new SdsdError('ERR_SDSD_KEY', `The private key cannot be used: ${fault}`, { hint, cause });
+  return new SdsdError('ERR_SDSD_KEY', `the private key cannot be used: ${fault}`, { hint, cause });
 }

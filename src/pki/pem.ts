@@ -128,6 +128,6 @@ function splitHeaders(inner: string): { headers?: Record<string, string>; body: 
 
 function broken(number: number, label: string, fault: string): SdsdError {
   return new SdsdError('ERR_SDSD_PEM', `PEM block ${number} (${label}) ${fault}`, {
-    hint: 'Write the file again from its source, whole.',
+    hint: 'write the file again from its source, whole',
   });
 }

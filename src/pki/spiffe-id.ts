@@ -16,9 +16,8 @@ export interface SpiffeId {
  */
 export function parseSpiffeId(text: string): SpiffeId {
   const fault = (what: string, hint: string): SdsdError => malformed(text, what, hint);
-  if (!text.startsWith(SCHEME))
-    throw fault(`it does not begin with ${SCHEME}`, `Write ${SCHEME}<trust domain>/<path>.`);
-  if (Buffer.byteLength(text) > 2048) throw fault('it is longer than 2048 bytes', 'Shorten its path.');
+  if (!text.startsWith(SCHEME)) throw fault(`it does not begin with ${SCHEME}`, `write ${SCHEME}<trust domain>/<path>`);
+  if (Buffer.byteLength(text) > 2048) throw fault('it is longer than 2048 bytes', 'shorten its path');
   const slash = text.indexOf('/', SCHEME.length);
   const trustDomain = slash === -1 ? text.slice(SCHEME.length) : text.slice(SCHEME.length, slash);
   const path = slash === -1 ? '' : text.slice(slash);
@@ -46,8 +45,8 @@ export function workloadIdentity(trustDomain: string, namespace: string, service
   const text = `${SCHEME}${trustDomain}/ns/${namespace}/sa/${serviceAccount}`;
   const parts = { 'trust domain': trustDomain, namespace, 'service account': serviceAccount };
   for (const [name, part] of Object.entries(parts)) {
-    if (part === '') throw malformed(text, `the ${name} is empty`, `Set the ${name}.`);
-    if (part.includes('/')) throw malformed(text, `the ${name} holds a slash`, `Set the ${name} to one plain name.`);
+    if (part === '') throw malformed(text, `the ${name} is empty`, `set the ${name}`);
+    if (part.includes('/')) throw malformed(text, `the ${name} holds a slash`, `set the ${name} to one plain name`);
   }
   return parseSpiffeId(text).text;
 }
@@ -60,28 +59,28 @@ interface Fault {
 }
 
 function trustDomainFault(trustDomain: string): Fault | undefined {
-  if (trustDomain === '') return { what: 'its trust domain is empty', hint: `Write ${SCHEME}<trust domain>/<path>.` };
-  if (trustDomain.length > 255) return { what: 'its trust domain is longer than 255 bytes', hint: 'Shorten it.' };
+  if (trustDomain === '') return { what: 'its trust domain is empty', hint: `write ${SCHEME}<trust domain>/<path>` };
+  if (trustDomain.length > 255) return { what: 'its trust domain is longer than 255 bytes', hint: 'shorten it' };
   const character = /[^a-z0-9._-]/u.exec(trustDomain)?.[0];
   if (character === undefined) return undefined;
   return {
     what: `its trust domain holds ${JSON.stringify(character)}`,
-    hint: 'Use lower-case letters, digits, dots, dashes and underscores alone: no upper case, user or port.',
+    hint: 'use lower-case letters, digits, dots, dashes and underscores alone: no upper case, user or port',
   };
 }
 
 function pathSegmentFault(segment: string): Fault | undefined {
   if (segment === '') {
-    return { what: 'its path has an empty segment', hint: 'Leave out the doubled slash, or the one at the end.' };
+    return { what: 'its path has an empty segment', hint: 'leave out the doubled slash, or the one at the end' };
   }
   if (segment === '.' || segment === '..') {
-    return { what: `its path has the segment "${segment}"`, hint: 'Write the path without relative segments.' };
+    return { what: `its path has the segment "${segment}"`, hint: 'write the path without relative segments' };
   }
   const character = /[^a-zA-Z0-9._-]/u.exec(segment)?.[0];
   if (character === undefined) return undefined;
   return {
     what: `its path holds ${JSON.stringify(character)}`,
-    hint: 'Use letters, digits, dots, dashes and underscores between the slashes: no escapes, query or fragment.',
+    hint: 'use letters, digits, dots, dashes and underscores between the slashes: no escapes, query or fragment',
   };
 }
 

@@ -27,7 +27,7 @@ export interface IssuedCertificate {
  */
 export function verifyIssued({ chain, roots, publicKey, identity, now }: IssuedCertificate): void {
   const [leaf] = chain;
-  if (leaf === undefined) throw refused('the chain is empty', 'Have the CA answer with the leaf first.');
+  if (leaf === undefined) throw refused('the chain is empty', 'have the CA answer with the leaf first');
   verifyLeafKey(leaf, chain, publicKey.type === 'private' ? createPublicKey(publicKey) : publicKey);
   verifyLeafProfile(fieldsOf(leaf));
   verifyIdentity(leaf, identity);
@@ -39,21 +39,21 @@ export function verifyIssued({ chain, roots, publicKey, identity, now }: IssuedC
  * for; otherwise throws `ERR_SDSD_CHAIN` with the first reason. RFC 5280 section 6.1.
  */
 export function verifyPath({ chain, roots, now }: Pick<IssuedCertificate, 'chain' | 'roots' | 'now'>): void {
-  if (roots.length === 0) throw refused('there is no root to verify it with', 'Configure the root of the CA.');
+  if (roots.length === 0) throw refused('there is no root to verify it with', 'configure the root of the CA');
   for (const [index, certificate] of chain.entries()) {
     verifyUsable(certificate, nameIn(chain, index), now);
     const issuer = chain[index + 1];
     if (issuer === undefined) continue;
     verifyOrder(chain, index, issuer);
     const fault = issuerFault(issuer, chain.slice(0, index + 1));
-    if (fault !== undefined) throw refused(`${nameIn(chain, index)} ${fault}`, 'Have the CA send each issuer next.');
+    if (fault !== undefined) throw refused(`${nameIn(chain, index)} ${fault}`, 'have the CA send each issuer next');
   }
   verifyAnchor(chain, roots, now);
 }
 
 /** The last moment at which all of a chain is valid, in milliseconds since the epoch. Throws `ERR_SDSD_CHAIN` for none. */
 export function chainNotAfter(chain: readonly Certificate[]): number {
-  if (chain.length === 0) throw refused('the chain is empty', 'Have the CA answer with the leaf first.');
+  if (chain.length === 0) throw refused('the chain is empty', 'have the CA answer with the leaf first');
   return Math.min(...chain.map(({ notAfter }) => notAfter));
 }
 
@@ -62,9 +62,9 @@ function verifyLeafKey(leaf: Certificate, chain: readonly Certificate[], publicK
   const position = chain.findIndex((certificate) => hasKey(certificate, publicKey));
   if (position > 0) {
     const order = `it is in the wrong order: the leaf is certificate ${position + 1} of ${chain.length}`;
-    throw refused(order, 'Put the leaf first, then each issuer after what it issued.');
+    throw refused(order, 'put the leaf first, then each issuer after what it issued');
   }
-  throw refused('the leaf is for another key', 'Use the certificate that was issued for this key.');
+  throw refused('the leaf is for another key', 'use the certificate that was issued for this key');
 }
 
 function hasKey({ x509 }: Certificate, publicKey: KeyObject): boolean {
@@ -77,7 +77,7 @@ function hasKey({ x509 }: Certificate, publicKey: KeyObject): boolean {
 
 /** SPIFFE X509-SVID sections 4.1 to 4.4; Envoy and OpenSSL ask the same of the extended key usage. */
 function verifyLeafProfile({ isCa, keyUsage, extendedKeyUsage }: X509Fields): void {
-  const hint = 'Have the CA issue a certificate for TLS servers and clients.';
+  const hint = 'have the CA issue a certificate for TLS servers and clients';
   if (isCa) throw refused('the leaf is a CA certificate', hint);
   if (keyUsage?.has('keyCertSign') || keyUsage?.has('cRLSign')) {
     throw refused('the leaf may sign certificates or CRLs, as only a CA may', hint);
@@ -99,7 +99,7 @@ function missingPurpose(usages: readonly string[] | undefined): string | undefin
 /** SPIFFE X509-SVID section 2: exactly one URI SAN, and it is the SPIFFE ID. */
 function verifyIdentity({ uriSans }: Certificate, identity: string | undefined): void {
   const [san, another] = uriSans;
-  const hint = 'Have the CA put the SPIFFE ID into the leaf as its only URI SAN.';
+  const hint = 'have the CA put the SPIFFE ID into the leaf as its only URI SAN';
   if (san === undefined) throw refused('the leaf has no URI SAN', hint);
   if (another !== undefined) throw refused(`the leaf has ${uriSans.length} URI SANs, not one`, hint);
   if (identity !== undefined && san !== identity) {
@@ -119,11 +119,11 @@ function verifyUsable(certificate: Certificate, name: string, now: number): void
   const { signatureAlgorithm, unknownCritical } = fieldsOf(certificate);
   const [extension] = unknownCritical;
   if (extension !== undefined) {
-    throw refused(`${name} has the critical extension ${extension}, which is not understood`, 'Use a CA without it.');
+    throw refused(`${name} has the critical extension ${extension}, which is not understood`, 'use a CA without it');
   }
   // Nobody relies on a self-signature, so roots that are signed with SHA-1 are still in use.
   if (!certificate.selfSigned && !isSafeSignatureAlgorithm(signatureAlgorithm)) {
-    throw refused(`${name} is signed with ${signatureAlgorithm}, which is not safe`, 'Have the CA sign with SHA-256.');
+    throw refused(`${name} is signed with ${signatureAlgorithm}, which is not safe`, 'have the CA sign with SHA-256');
   }
 }
 
@@ -136,11 +136,11 @@ interface Fault {
 function validityFault({ notBefore, notAfter }: Certificate, now: number): Fault | undefined {
   if (now >= notAfter) {
     const what = `expired ${span(now - notAfter)} ago, at ${isoTime(notAfter)}`;
-    return { what, hint: 'Renew it, or set the clock of this host right.' };
+    return { what, hint: 'renew it, or set the clock of this host right' };
   }
   if (now < notBefore) {
     const what = `is not valid for another ${span(notBefore - now)}, until ${isoTime(notBefore)}`;
-    return { what, hint: 'Set the clock of this host, or of the CA, right.' };
+    return { what, hint: 'set the clock of this host, or of the CA, right' };
   }
   return undefined;
 }
@@ -151,9 +151,9 @@ function keyFault({ isCa, x509 }: Certificate): Fault | undefined {
     if (isCa && key.asymmetricKeyType === 'ed25519') return undefined; // It never takes part in a handshake.
     const fault = unusableKey(key);
     if (fault === undefined) return undefined;
-    return { what: `has a key that cannot be used: ${fault}`, hint: 'Use ECDSA P-256, or RSA with 2048 bits.' };
+    return { what: `has a key that cannot be used: ${fault}`, hint: 'use ECDSA P-256, or RSA with 2048 bits' };
   } catch {
-    return { what: 'has a key that cannot be read', hint: 'Use ECDSA P-256, or RSA with 2048 bits.' };
+    return { what: 'has a key that cannot be read', hint: 'use ECDSA P-256, or RSA with 2048 bits' };
   }
 }
 
@@ -163,7 +163,7 @@ function verifyOrder(chain: readonly Certificate[], index: number, next: Certifi
   const position = chain.findIndex((other, at) => at !== index && certificate.x509.checkIssued(other.x509));
   if (position === -1) return;
   const issuer = `certificate ${position + 1} issued certificate ${index + 1}, and should follow it`;
-  throw refused(`it is in the wrong order: ${issuer}`, 'Put the leaf first, then each issuer after what it issued.');
+  throw refused(`it is in the wrong order: ${issuer}`, 'put the leaf first, then each issuer after what it issued');
 }
 
 /** Why `issuer` cannot have issued the last certificate of `path`, which is leaf first, as the end of a sentence. */
@@ -224,7 +224,7 @@ function verifyAnchor(chain: readonly Certificate[], roots: readonly Certificate
   if (faults.includes(undefined)) return;
   const known = roots.map(subjectOf).join('; ');
   const fault = faults[0] ?? `is issued by ${oneLine(last.x509.issuer)}, which is none of the roots (${known})`;
-  throw refused(`${name} ${fault}`, 'Give the root of the CA that issued it, and every intermediate in the chain.');
+  throw refused(`${name} ${fault}`, 'give the root of the CA that issued it, and every intermediate in the chain');
 }
 
 function isAmong(roots: readonly Certificate[], { fingerprint }: Certificate): boolean {
@@ -243,7 +243,7 @@ function fieldsOf(certificate: Certificate): X509Fields {
   try {
     return readX509Fields(certificate.der);
   } catch (cause) {
-    throw refused(`a certificate cannot be read: ${messageOf(cause)}`, 'Have the CA issue it again.');
+    throw refused(`a certificate cannot be read: ${messageOf(cause)}`, 'have the CA issue it again');
   }
 }
 
@@ -275,5 +275,5 @@ function span(ms: number): string {
 }
 
 function refused(fault: string, hint: string): SdsdError {
-  return new SdsdError('ERR_SDSD_CHAIN', `The certificate chain cannot be used: ${fault}`, { hint });
+  return new SdsdError('ERR_SDSD_CHAIN', `the certificate chain cannot be used: ${fault}`, { hint });
 }

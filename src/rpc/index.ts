@@ -1,7 +1,17 @@
 export { controlPlaneIdentifier } from './control-plane.js';
 export * from './descriptors.js';
 export { keepListening } from './kept-socket.js';
-export * from './server.js';
+export {
+  type Decoded,
+  type EndStatus,
+  HTTP2_GREETING,
+  RpcServer,
+  type RpcServerOptions,
+  type StreamCall,
+  type StreamHandler,
+  status,
+  type UnaryResult,
+} from './server.js';
 export {
   type ListenOptions,
   listenUnix,

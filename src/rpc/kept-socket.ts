@@ -1,9 +1,12 @@
 /** A listener that stays reachable: its socket may be deleted under it, by a cleaning job or a careless hand. */
 import type { Clock, Timer } from '../clock.js';
-import { SdsdError } from '../errors.js';
+import { type ErrorCode, SdsdError } from '../errors.js';
 import type { UnixListener } from './unix-socket.js';
 
 const CHECK_EVERY_MS = 1_000;
+
+/** Somebody else is there, and lives. */
+const TAKEN: ReadonlySet<ErrorCode> = new Set(['ERR_SDSD_SOCKET_IN_USE', 'ERR_SDSD_STATE_LOCKED']);
 
 export interface KeptSocketOptions {
   /** Listens on the path, anew at each call. */
@@ -18,49 +21,67 @@ export interface KeptSocketOptions {
 }
 
 /** Listens, and once a second looks whether the path still leads here. Rejects as `listen` does the first time. */
-export async function keepListening(options: KeptSocketOptions): Promise<UnixListener> {
-  const { listen, clock, onRestored, onLost, onTaken } = options;
-  let current = await listen();
-  let closed = false;
-  let lost = false;
-  let timer: Timer = next();
+export async function keepListening({ listen, ...options }: KeptSocketOptions): Promise<UnixListener> {
+  return new KeptSocket(await listen(), { listen, ...options });
+}
 
-  function next(): Timer {
-    return clock.at(clock.now() + CHECK_EVERY_MS, () => void check());
+class KeptSocket implements UnixListener {
+  readonly path: string;
+  readonly #options: KeptSocketOptions;
+  #current: UnixListener;
+  #timer: Timer | undefined;
+  #checking: Promise<void> = Promise.resolve();
+  #isLost = false;
+  #isClosed = false;
+
+  constructor(first: UnixListener, options: KeptSocketOptions) {
+    this.path = first.path;
+    this.#current = first;
+    this.#options = options;
+    this.#arm();
   }
 
-  async function check(): Promise<void> {
-    if (!current.ownsPath() && !(await restore())) return;
-    if (!closed) timer = next();
+  ownsPath(): boolean {
+    return this.#current.ownsPath();
   }
 
-  /** False when there is nothing left to try. */
-  async function restore(): Promise<boolean> {
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#timer?.cancel();
+    await this.#checking;
+    await this.#current.close();
+  }
+
+  #arm(): void {
+    const { clock } = this.#options;
+    if (this.#isClosed) return;
+    this.#timer = clock.at(clock.now() + CHECK_EVERY_MS, () => {
+      this.#checking = this.#check();
+    });
+  }
+
+  /** Never rejects: what goes wrong is told, and tried again. */
+  async #check(): Promise<void> {
+    const { onLost, onTaken } = this.#options;
     try {
-      const fresh = await listen();
-      await current.close();
-      current = fresh;
-      lost = false;
-      if (closed) await fresh.close();
-      else onRestored();
+      if (!this.#current.ownsPath()) await this.#restore();
     } catch (error) {
-      if (error instanceof SdsdError && error.code === 'ERR_SDSD_SOCKET_IN_USE') {
+      if (error instanceof SdsdError && TAKEN.has(error.code)) {
         onTaken(error);
-        return false;
+        return;
       }
-      if (!lost) onLost(error);
-      lost = true;
+      if (!this.#isLost) onLost(error);
+      this.#isLost = true;
     }
-    return true;
+    this.#arm();
   }
 
-  return {
-    path: current.path,
-    ownsPath: () => current.ownsPath(),
-    async close() {
-      closed = true;
-      timer.cancel();
-      await current.close();
-    },
-  };
+  async #restore(): Promise<void> {
+    const fresh = await this.#options.listen();
+    const gone = this.#current;
+    this.#current = fresh;
+    this.#isLost = false;
+    await gone.close();
+    if (!this.#isClosed) this.#options.onRestored();
+  }
 }

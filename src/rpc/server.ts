@@ -48,10 +48,10 @@ export type UnaryResult = { readonly message: Buffer } | { readonly error: EndSt
 export interface RpcServerOptions {
   /** Told of a fault of ours while a call was handled; the call was ended with INTERNAL. */
   readonly onFault: (path: string, error: unknown) => void;
-  /** How many connections may be open at a time; one more is cut at once. Default 10,000. */
-  readonly maxConnections?: number;
+  /** How many connections may be open at a time; one more is cut at once. */
+  readonly maxConnections: number;
   /** Told when connections begin to be refused. */
-  readonly onRefused?: (why: string) => void;
+  readonly onRefused: (why: string) => void;
 }
 
 /** The first bytes of a client in HTTP/2 (RFC 9113, section 3.4): the preface and empty SETTINGS. */
@@ -67,14 +67,12 @@ export class RpcServer {
   readonly #injector: ReturnType<Server['createConnectionInjector']>;
   readonly #streams = new Map<string, AnyHandler>();
   readonly #sockets = new Set<Socket>();
-  readonly #onFault: RpcServerOptions['onFault'];
   readonly #options: RpcServerOptions;
   #accepted = 0;
   /** The last connection was one too many; told once until there is room again. */
   #full = false;
 
   constructor(options: RpcServerOptions) {
-    this.#onFault = options.onFault;
     this.#options = options;
     this.#server = new Server({
       'grpc.max_concurrent_streams': 100_000,
@@ -106,7 +104,7 @@ export class RpcServer {
         handle(call.request, call.getPeer()).then(
           (result) => ('message' in result ? respond(null, result.message) : respond(result.error)),
           (error: unknown) => {
-            this.#onFault(path, error);
+            this.#options.onFault(path, error);
             respond(internal);
           },
         );
@@ -143,10 +141,10 @@ export class RpcServer {
   }
 
   #accept(socket: Socket): void {
-    const { maxConnections = 10_000, onRefused } = this.#options;
+    const { maxConnections, onRefused } = this.#options;
     if (this.#sockets.size >= maxConnections) {
       socket.destroy();
-      if (!this.#full) onRefused?.(`${maxConnections} connections are open, and no more are taken`);
+      if (!this.#full) onRefused(`${maxConnections} connections are open, and no more are taken`);
       this.#full = true;
       return;
     }
@@ -164,7 +162,7 @@ export class RpcServer {
   ): ServerInterceptingCall {
     const open = this.#streams.get(method.path);
     return open
-      ? new TakenOverCall(call, open, (error) => this.#onFault(method.path, error))
+      ? new TakenOverCall(call, open, (error) => this.#options.onFault(method.path, error))
       : new ServerInterceptingCall(call);
   }
 }

@@ -13,7 +13,7 @@ import {
 } from 'node:fs';
 import { connect, type Server, type Socket } from 'node:net';
 import { basename, dirname } from 'node:path';
-import { sleep, systemClock } from '../clock.js';
+import { type Clock, sleep } from '../clock.js';
 import { makeDirectories } from '../directories.js';
 import { errnoOf, messageOf, SdsdError } from '../errors.js';
 
@@ -43,6 +43,9 @@ export interface ListenOptions {
   readonly greeting: Buffer;
   /** Told when a socket whose server accepted but stayed mute was replaced. */
   readonly onMute?: (path: string) => void;
+  /** A server that accepts and stays mute lives, and keeps the path: for a lock, accepting is enough. Default false. */
+  readonly muteLives?: boolean;
+  readonly clock: Clock;
   /** Nobody has to reach it by its path, so that it may be longer than `sun_path` (on Linux). Default false. */
   readonly anyLength?: boolean;
 }
@@ -86,6 +89,8 @@ export async function listenUnix(server: Server, options: ListenOptions): Promis
       await closeServer(server);
       throw error;
     }
+  } catch (error) {
+    throw error instanceof SdsdError ? error : unusable(path, 'cannot listen on the socket', error);
   } finally {
     directory.close();
   }
@@ -155,10 +160,10 @@ function bind(server: Server, { temporary, path }: Place): Promise<void> {
 async function claim(place: Place, options: ListenOptions): Promise<void> {
   for (let tries = 0; tries < CLAIM_TRIES; tries++) {
     if (linked(place.temporary, place.target, place.path)) return;
-    if (!(await removeDead(place, options, tries === CLAIM_TRIES - 1))) await sleep(systemClock, CLAIM_PAUSE_MS);
+    if (!(await removeDead(place, options, tries === CLAIM_TRIES - 1))) await sleep(options.clock, CLAIM_PAUSE_MS);
   }
-  throw new SdsdError('ERR_SDSD_SOCKET_IN_USE', `other servers keep taking ${place.path}`, {
-    hint: 'see with `ss -xlp` which processes listen there, and stop all but one',
+  throw new SdsdError('ERR_SDSD_SOCKET_IN_USE', `${place.path} stays taken while it changes hands`, {
+    hint: 'try again; if that does not help, see with `ss -xlp` which processes listen there, and stop all but one',
   });
 }
 
@@ -210,7 +215,7 @@ async function findDead({ path, target }: Place, options: ListenOptions): Promis
     });
   }
   const answer = await probeSocket(fits(path) ? path : target, options.greeting);
-  if (answer === 'answers') {
+  if (answer === 'answers' || (answer === 'mute' && options.muteLives)) {
     throw new SdsdError('ERR_SDSD_SOCKET_IN_USE', `another server answers on ${path}`, {
       hint: 'stop it, or choose another path with --socket or SDS_SOCKET',
     });
@@ -249,11 +254,10 @@ function probeOnce(path: string, greeting: Buffer): Promise<'absent' | 'refused'
       const errno = errnoOf(error);
       if (errno === 'ENOENT') finish('absent');
       else if (errno === 'ECONNREFUSED') finish('refused');
-      // Not allowed to connect, or the backlog is full: somebody may live there, and it is not ours to take away.
-      else if (errno === 'EACCES' || errno === 'EAGAIN') finish('answers');
-      else finish('mute');
+      // Not allowed to connect, the backlog is full, or the connection was cut: somebody lives there who may be full.
+      else finish('answers');
     });
-    socket.once('close', () => finish('mute'));
+    socket.once('close', () => finish('answers'));
   });
 }
 

@@ -8,7 +8,6 @@ import {
   discoveryRequest,
   type EndStatus,
   type RpcServer,
-  SECRET_TYPE_URL,
   sdsMethod,
   status,
   type UnaryResult,
@@ -19,7 +18,8 @@ import { type PaddedSecret, SecretEncoder } from './encoding.js';
 import type { SecretManager } from './secret-manager.js';
 import { Snapshot } from './snapshot.js';
 import { onDiscoveryRequest } from './sotw.js';
-import { SdsStream, type StreamContext } from './stream.js';
+import { refusal, SdsStream, type StreamContext } from './stream.js';
+import { initialState } from './stream-state.js';
 
 export interface SdsServerOptions {
   readonly manager: SecretManager;
@@ -27,9 +27,9 @@ export interface SdsServerOptions {
   readonly log: Logger;
   /** How long, in milliseconds, a secret waits for clients to acknowledge what it requires. */
   readonly ackTimeoutMs: number;
-  /** How many streams may be open at a time, and how many names each may watch. Default: 100,000 and 10,000. */
-  readonly maxStreams?: number;
-  readonly maxNamesPerStream?: number;
+  /** How many streams may be open at a time, and how many names each may watch. */
+  readonly maxStreams: number;
+  readonly maxNamesPerStream: number;
 }
 
 /** One stream, for a person who looks. */
@@ -59,7 +59,7 @@ export class SdsServer {
   constructor(options: SdsServerOptions) {
     const { log } = options;
     this.#log = log;
-    this.#maxStreams = options.maxStreams ?? 100_000;
+    this.#maxStreams = options.maxStreams;
     this.#snapshot = new Snapshot({
       ...options,
       onAckTimeout: (ref, waitingFor) =>
@@ -75,7 +75,7 @@ export class SdsServer {
     this.#context = {
       snapshot: this.#snapshot,
       encoder: this.#encoder,
-      maxNames: options.maxNamesPerStream ?? 10_000,
+      maxNames: options.maxNamesPerStream,
       events: {
         rejected: (stream, names, error) =>
           log.warn('Envoy rejected a secret; it is sent again when its content changes', {
@@ -133,14 +133,13 @@ export class SdsServer {
 
   async #fetch(request: Decoded<DiscoveryRequest>, connectionId: string): Promise<UnaryResult> {
     if (!request.ok) return refuse(status.INVALID_ARGUMENT, `malformed request: ${request.why}`);
-    const { typeUrl, resourceNames, node } = request.value;
-    if (typeUrl !== '' && typeUrl !== SECRET_TYPE_URL) {
-      return refuse(status.INVALID_ARGUMENT, `only ${SECRET_TYPE_URL} is served here`);
-    }
-    if (!node?.id) return refuse(status.INVALID_ARGUMENT, 'missing node information');
-    if (resourceNames.length === 0) return refuse(status.INVALID_ARGUMENT, 'the request names no resource');
-    const caller: Caller = { connectionId, nodeId: node.id };
-    const names = [...new Set(resourceNames)];
+    const { maxNames } = this.#context;
+    const { state, actions } = onDiscoveryRequest(initialState('sotw', maxNames), request.value);
+    const refused = actions.find((action) => action.kind === 'refuse');
+    if (refused) return { error: refusal(refused) };
+    const names = [...state.watches.keys()];
+    if (names.length === 0) return refuse(status.INVALID_ARGUMENT, 'the request names no resource');
+    const caller: Caller = { connectionId, nodeId: state.nodeId ?? '' };
     const results = await Promise.all(names.map((name) => this.#snapshot.fetch(name, caller)));
     const secrets: PaddedSecret[] = [];
     for (const [index, result] of results.entries()) {

@@ -78,10 +78,7 @@ export class Snapshot {
       close: () => {
         lease.close();
         entry.subscribers.delete(subscriber);
-        if (entry.subscribers.size === 0) {
-          entry.timer?.cancel();
-          this.#entries.delete(name);
-        }
+        this.#forgetUnused(name, entry);
         this.#caughtUp(subscriber, name);
       },
     };
@@ -187,6 +184,12 @@ export class Snapshot {
     entry.released = secret;
     entry.held = undefined;
     for (const subscriber of entry.subscribers) subscriber.changed(secret.name);
+    this.#forgetUnused(secret.name, entry);
+  }
+
+  /** While a secret is held, what was served before is kept for clients that come back. */
+  #forgetUnused(name: string, entry: Entry): void {
+    if (entry.subscribers.size === 0 && entry.held === undefined) this.#entries.delete(name);
   }
 
   /** What may be sent of a name whose newest secret is `newest`. */

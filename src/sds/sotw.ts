@@ -2,39 +2,29 @@
  * State of the world: each request names everything that the stream wants.
  * https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#ack-nack-and-resource-type-instance-version
  */
-import { type DiscoveryRequest, SECRET_TYPE_URL } from '../rpc/index.js';
+import type { DiscoveryRequest } from '../rpc/index.js';
 import { redact } from './redact.js';
-import { Draft, faultOf, plainNames, type RequestHead, type Step, type StreamState, within } from './stream-state.js';
+import { begin, Draft, plainNames, type Step, type StreamState, within } from './stream-state.js';
 
 export function onDiscoveryRequest(state: StreamState, request: DiscoveryRequest): Step {
-  const head: RequestHead = {
-    nodeId: request.node?.id,
-    typeUrl: request.typeUrl,
-    responseNonce: request.responseNonce,
-    error: request.errorDetail ? redact(request.errorDetail.message) : undefined,
-  };
-  const draft = new Draft(state);
-  const fault = faultOf(state, head, SECRET_TYPE_URL);
-  if (fault !== undefined) {
-    draft.actions.push({ kind: 'refuse', reason: 'invalid', why: fault });
-    return draft.step();
-  }
+  const draft = begin(state, request);
+  if (!(draft instanceof Draft)) return draft;
+  const error = request.errorDetail ? redact(request.errorDetail.message) : undefined;
   const names = plainNames(draft, request.resourceNames);
   if (state.nodeId === undefined) {
-    draft.set({ nodeId: head.nodeId });
     // Nonce and error belong to an earlier stream; the version tells what the client still holds of it.
     demandAll(draft, names, versionNumber(request.versionInfo));
     return within(state, draft);
   }
-  if (head.responseNonce !== '') draft.answer(head.responseNonce, head.error);
+  if (request.responseNonce !== '') draft.answer(request.responseNonce, error);
   if (names.size === 0) {
     for (const name of state.watches.keys()) draft.forget(name);
   } else if (state.watches.size === 0) {
     demandAll(draft, names, undefined);
-  } else if (head.responseNonce === '') {
-    restate(draft, names, head.error === undefined);
-    if (head.error !== undefined) rejectAll(draft, head.error);
-  } else if (head.responseNonce === state.nonce) {
+  } else if (request.responseNonce === '') {
+    restate(draft, names, error === undefined);
+    if (error !== undefined) rejectAll(draft, error);
+  } else if (request.responseNonce === state.nonce) {
     restate(draft, names, false);
   }
   // Any other nonce answers a response that a later one has overtaken: its names are out of date.

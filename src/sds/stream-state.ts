@@ -5,6 +5,7 @@
  * A request changes what is wanted; a flush decides what is sent, from what the snapshot offers at that moment. So a stream
  * whose client reads slowly is flushed later, and only the newest secret of each name is ever sent.
  */
+import { SECRET_TYPE_URL } from '../rpc/index.js';
 
 /** What the snapshot has for a name at this moment. `held`: a version exists, and must not be sent yet. */
 export type Offer =
@@ -60,6 +61,10 @@ export interface StreamState {
   readonly repeats: number;
   /** Oldest first, at most {@link MAX_UNANSWERED}. */
   readonly unanswered: readonly Unanswered[];
+  /** Names that cannot be those of secrets, and are not watched: told as removed in the next response (delta). */
+  readonly impossible: readonly string[];
+  /** The client was told of once that asks by wildcard. */
+  readonly warned: boolean;
 }
 
 export type Action =
@@ -84,7 +89,7 @@ export interface Step {
   readonly actions: readonly Action[];
 }
 
-/** No secret has a longer name, and what is remembered for a client has to end somewhere. */
+/** Characters. No secret has a longer name, and what is remembered for a client has to end somewhere. */
 const MAX_NAME_LENGTH = 2_048;
 
 /** A client that never answers is remembered for this many responses; the answer to an older one is ignored. */
@@ -110,24 +115,30 @@ export function initialState(variant: 'sotw' | 'delta', maxNames: number): Strea
     highest: 0,
     repeats: 0,
     unanswered: [],
+    impossible: [],
+    warned: false,
   };
 }
 
 /** What every request carries, in either variant. */
 export interface RequestHead {
-  readonly nodeId: string | undefined;
+  readonly node: { readonly id: string } | null;
   readonly typeUrl: string;
-  readonly responseNonce: string;
-  readonly error: string | undefined;
 }
 
-/** Why a request ends its stream, or undefined. Envoy names its node in the first request, and need not repeat it. */
-export function faultOf(state: StreamState, head: RequestHead, secretTypeUrl: string): string | undefined {
-  if (head.typeUrl !== '' && head.typeUrl !== secretTypeUrl) {
-    return `type URL ${JSON.stringify(head.typeUrl.slice(0, 200))} is not served here; this is ${secretTypeUrl}`;
+/**
+ * Begins the step of a request: the draft in which it is worked on, or the step that refuses it. Envoy names its node in
+ * the first request, and need not repeat it.
+ */
+export function begin(state: StreamState, { node, typeUrl }: RequestHead): Draft | Step {
+  const refuse = (why: string): Step => ({ state, actions: [{ kind: 'refuse', reason: 'invalid', why }] });
+  if (typeUrl !== '' && typeUrl !== SECRET_TYPE_URL) {
+    return refuse(`type URL ${JSON.stringify(typeUrl.slice(0, 200))} is not served here; this is ${SECRET_TYPE_URL}`);
   }
-  if (state.nodeId === undefined && !head.nodeId) return 'missing node information';
-  return undefined;
+  if (state.nodeId === undefined && !node?.id) return refuse('missing node information');
+  const draft = new Draft(state);
+  if (state.nodeId === undefined) draft.set({ nodeId: node?.id });
+  return draft;
 }
 
 /** A working copy for one step. */
@@ -223,14 +234,17 @@ export class Draft {
   }
 }
 
-/** The names of a request, each once. `*` asks for everything, which no secret server gives. */
+/** The names of a request that can be watched, each once. `*` asks for everything, which no secret server gives. */
 export function plainNames(draft: Draft, names: readonly string[]): ReadonlySet<string> {
   const plain = new Set(names);
-  if (plain.delete('*')) draft.actions.push({ kind: 'warn', message: 'the wildcard name * is ignored: ask by name' });
+  if (plain.delete('*') && !draft.state.warned) {
+    draft.set({ warned: true });
+    draft.actions.push({ kind: 'warn', message: 'the wildcard name * is ignored: ask by name' });
+  }
   for (const name of plain) {
     if (name.length <= MAX_NAME_LENGTH) continue;
     plain.delete(name);
-    draft.actions.push({ kind: 'warn', message: `a name of ${name.length} characters is ignored` });
+    draft.set({ impossible: [...draft.state.impossible, name] });
   }
   return plain;
 }
@@ -254,10 +268,11 @@ export function changed(state: StreamState, name: string): Step {
  * one. A name that is `pending` stays owed until there is something.
  */
 export function flush(state: StreamState, lookup: Lookup): Step {
-  if (state.dirty.size === 0) return { state, actions: [] };
+  if (state.dirty.size === 0 && state.impossible.length === 0) return { state, actions: [] };
   const draft = new Draft(state);
   const found: Found[] = [];
-  const removed: string[] = [];
+  const removed: string[] = state.variant === 'delta' ? [...state.impossible] : [];
+  if (state.impossible.length > 0) draft.set({ impossible: [] });
   for (const name of state.dirty) {
     draft.clearDirty(name);
     const watch = draft.watch(name);
@@ -319,7 +334,8 @@ function respond(draft: Draft, found: readonly Found[], removed: readonly string
   for (const { name, version, padding } of found) {
     draft.update(name, { sent: version, owed: false, refresh: false, padding });
   }
-  for (const name of removed) draft.update(name, { sent: 'absent', holds: undefined, owed: false });
+  for (const name of removed)
+    if (draft.watch(name)) draft.update(name, { sent: 'absent', holds: undefined, owed: false });
   const versions = found.map(({ name, version }) => [name, version] as const);
   draft.set({
     nonce,

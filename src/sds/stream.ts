@@ -1,5 +1,5 @@
 /** Drives one stream: feeds the state machine, carries its actions out, and writes one response at a time. */
-import { type Decoded, type StreamCall, type StreamHandler, status } from '../rpc/index.js';
+import { type Decoded, type EndStatus, type StreamCall, type StreamHandler, status } from '../rpc/index.js';
 import type { Caller, Secret } from '../secrets/index.js';
 import type { SecretEncoder } from './encoding.js';
 import type { Interest, Snapshot, Subscriber } from './snapshot.js';
@@ -99,10 +99,14 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
     return watch.holds ?? (watch.sent === undefined ? undefined : 0);
   }
 
+  #end(end: EndStatus): void {
+    this.#call.end(end);
+    this.closed();
+  }
+
   /** Ends the stream. Used for a wrong request and at shutdown, never for a secret that cannot be had. */
   end(code: status, details: string): void {
-    this.#call.end({ code, details });
-    this.closed();
+    this.#end({ code, details });
   }
 
   closed(): void {
@@ -162,7 +166,7 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
         this.#context.events.warned(this, action.message);
         return;
       case 'refuse':
-        this.end(action.reason === 'invalid' ? status.INVALID_ARGUMENT : status.RESOURCE_EXHAUSTED, action.why);
+        this.#end(refusal(action));
         return;
     }
   }
@@ -194,4 +198,9 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
     const result = this.#interests.get(name)?.current();
     return result?.kind === 'secret' ? result.secret : undefined;
   }
+}
+
+/** The status that ends a stream, or answers a fetch, whose request is refused. */
+export function refusal({ reason, why }: Extract<Action, { kind: 'refuse' }>): EndStatus {
+  return { code: reason === 'invalid' ? status.INVALID_ARGUMENT : status.RESOURCE_EXHAUSTED, details: why };
 }

@@ -74,18 +74,20 @@ export class CachingSecretManager {
   constructor(options: SecretManagerOptions) {
     this.#options = options;
     const { clock, source, log } = options;
-    const nextVersion = versionCounter(clock);
+    const versions = versionCounter(clock);
+    const nextVersion = versions.next;
     this.#bundle = new TrustBundleSecret({
       clock,
       source: source.description,
       longestTtl: options.ttl,
       store: options.store,
-      nextVersion,
+      versions,
       onResult: (_, result) => {
         notify(this.#bundleListeners, result);
         if (result.kind === 'secret' && result.secret.kind === 'validation-context') this.#logRoots(result.secret);
       },
       onStoreError: (error) => log.error('cannot store the trust anchors', { error }),
+      onInvalid: (error) => log.error('trust anchors cannot be used; those before are kept', { error }),
     });
     this.#workloads = {
       source,
@@ -97,12 +99,12 @@ export class CachingSecretManager {
       attemptTimeoutMs: options.attemptTimeoutMs ?? 10_000,
       nextVersion,
       limit: pLimit(MAX_CONCURRENT_ATTEMPTS),
-      admit: (roots, notAfter) => {
-        this.#bundle.declare(roots);
-        return this.#bundle.granted(roots, notAfter);
-      },
+      declarations: () => this.#bundle.declarations,
+      admit: (roots, notAfter, since) => this.#bundle.admit(roots, notAfter, since),
+      onFault: (error) => log.error('a renewal failed for a reason of our own', { error }),
       onResult: (name, result) => {
-        notify(this.#find(name)?.listeners ?? [], result);
+        // Without `get`: to be renewed is not to be asked for.
+        notify((this.#leased.get(name) ?? this.#idle.peek(name))?.listeners ?? [], result);
         if (result.kind === 'secret' && result.secret.kind === 'tls-certificate') this.#logCertificate(result.secret);
       },
       onReport: (name, change, state) => this.#report(name, change, state),
@@ -161,9 +163,9 @@ export class CachingSecretManager {
     this.#bundle.declare(roots);
   }
 
-  /** A certificate was granted outside of this manager, so its roots are needed until then. */
-  noteGranted(roots: readonly Certificate[], notAfter: number): void {
-    this.#bundle.granted(roots, notAfter);
+  /** A certificate under these roots was granted outside of this manager: clients get them, for as long as it is valid. */
+  admit(roots: readonly Certificate[], notAfter: number): void {
+    this.#bundle.admit(roots, notAfter, this.#bundle.declarations);
   }
 
   /** Gets a new certificate now for one name, or for all that are kept. Rejects if that fails; current certificates are then kept. */

@@ -1,6 +1,6 @@
 /**
  * The life of one identity's certificate, as a pure state machine: when the CA is asked, what is kept meanwhile, and when
- * nothing can be served any more. Times are milliseconds since the epoch. `workload.ts` carries the actions out.
+ * nothing can be served any more. Times are milliseconds since the epoch. `workload-secret.ts` carries the actions out.
  *
  * Invariants:
  * - The current certificate is replaced by its successor, or withdrawn at its end, and by nothing else.
@@ -53,6 +53,8 @@ export type RenewalEvent =
   | {
       readonly kind: 'obtained';
       readonly now: number;
+      /** When the CA was asked: an attempt may wait for others. */
+      readonly askedAt: number;
       readonly notBefore: number;
       readonly notAfter: number;
       readonly random: number;
@@ -66,7 +68,13 @@ export type RenewalEvent =
       readonly notAfter: number;
       readonly random: number;
     }
-  | { readonly kind: 'failed'; readonly now: number; readonly why: string; readonly random: number };
+  | {
+      readonly kind: 'failed';
+      readonly now: number;
+      readonly askedAt: number;
+      readonly why: string;
+      readonly random: number;
+    };
 
 export type RenewalAction =
   /** Ask the CA. */
@@ -132,12 +140,8 @@ function obtained(
   const { now, notBefore, notAfter } = event;
   const from = Math.max(now, notBefore);
   if (!(notAfter > now)) {
-    return failed(state, {
-      kind: 'failed',
-      now,
-      why: 'the CA issued a certificate that has already expired',
-      random: event.random,
-    });
+    const why = 'the CA issued a certificate that has already expired';
+    return failed(state, { kind: 'failed', now, askedAt: event.askedAt, why, random: event.random });
   }
   const renewAt = now + rotateDelay({ from, until: notAfter, now, random: event.random, ...options });
   const next: RenewalState = {
@@ -147,7 +151,8 @@ function obtained(
     inFlight: false,
     failures: 0,
     lastError: undefined,
-    nextAt: Math.max(renewAt, state.askedAt + MIN_INTERVAL_MS),
+    askedAt: event.askedAt,
+    nextAt: Math.max(renewAt, event.askedAt + MIN_INTERVAL_MS),
   };
   const actions: RenewalAction[] = [{ kind: 'publish' }];
   if (state.failures > 0) actions.push({ kind: 'report', change: 'recovered' });
@@ -182,7 +187,8 @@ function failed(state: RenewalState, event: Extract<RenewalEvent, { kind: 'faile
     inFlight: false,
     failures,
     lastError: event.why,
-    nextAt: Math.max(event.now + backoff * spread, current.askedAt + MIN_INTERVAL_MS),
+    askedAt: event.askedAt,
+    nextAt: Math.max(event.now + backoff * spread, event.askedAt + MIN_INTERVAL_MS),
   };
   const report: RenewalAction[] = failures === 1 ? [{ kind: 'report', change: 'failing' }] : [];
   // A rotation that a person asked for meanwhile has had its answer: this failure. It is retried like any other.

@@ -12,7 +12,8 @@ import {
   emptyBundle,
   nextShrink,
 } from './trust-bundle.js';
-import type { TrustBundleStore } from './trust-bundle-store.js';
+import type { StoredBundle, TrustBundleStore } from './trust-bundle-store.js';
+import type { VersionCounter } from './versions.js';
 
 /** What is stored as the end of an anchor's need is later by this fraction of the time left: one write serves many renewals. */
 const STORE_AHEAD = 1;
@@ -24,9 +25,11 @@ export interface TrustBundleContext {
   /** The longest lifetime, in milliseconds, that a certificate under a root may have. */
   readonly longestTtl: number;
   readonly store: TrustBundleStore;
-  readonly nextVersion: () => number;
+  readonly versions: VersionCounter;
   readonly onResult: (name: string, result: SecretResult) => void;
   readonly onStoreError: (error: unknown) => void;
+  /** The anchors cannot be sent as they are. */
+  readonly onInvalid: (error: unknown) => void;
 }
 
 export class TrustBundleSecret {
@@ -34,9 +37,10 @@ export class TrustBundleSecret {
   #state: BundleState = emptyBundle;
   #secret: ValidationContextSecret | undefined;
   /** The version of the bundle in which a root first stood, for roots that came later than others. */
+  #declarations = 0;
   readonly #introduced = new Map<string, SecretRef>();
   /** What the store is known to hold. */
-  #stored: BundleState = emptyBundle;
+  #stored: StoredBundle = { ...emptyBundle, version: 0 };
   /** While the store is being written, or is tried again after it failed. */
   #saving: Promise<void> | undefined;
   #storeFails = false;
@@ -49,9 +53,20 @@ export class TrustBundleSecret {
 
   /** Takes up what was stored. Call once, before anything else. */
   async load(): Promise<void> {
-    this.#stored = await this.#context.store.load();
-    this.#state = changeBundle(this.#stored, { kind: 'tick', now: this.#context.clock.now() });
+    const { store, versions, clock } = this.#context;
+    const stored = await store.load();
+    versions.atLeast(stored.version);
+    this.#stored = stored;
+    this.#state = changeBundle(stored, { kind: 'tick', now: clock.now() });
     this.#publish();
+    // Clients may come back that hold a bundle from before the restart, without the newest root.
+    if (this.#secret && this.#state.anchors.size > 1) {
+      for (const [fingerprint, { current }] of this.#state.anchors) {
+        if (current) this.#introduced.set(fingerprint, { name: ROOTS_NAME, version: this.#secret.version });
+      }
+    }
+    this.#schedule();
+    this.#save();
   }
 
   get secret(): ValidationContextSecret | undefined {
@@ -66,17 +81,28 @@ export class TrustBundleSecret {
     return this.#secret ? { kind: 'secret', secret: this.#secret } : { kind: 'pending', why: 'no trust anchors yet' };
   }
 
+  /** How often the CA's roots have changed. */
+  get declarations(): number {
+    return this.#declarations;
+  }
+
   /** The CA now stands for exactly these roots. */
   declare(roots: readonly Certificate[]): void {
     const { clock, longestTtl } = this.#context;
+    const before = this.#state;
     this.#change({ kind: 'declared', roots, now: clock.now(), longestTtl });
+    if (this.#state !== before) this.#declarations += 1;
   }
 
   /**
-   * A certificate was granted under these roots, valid until `notAfter`. Returns the bundle that a client needs before it
-   * can verify such a certificate, or undefined if every bundle will do.
+   * Takes in a certificate under these roots, valid until `notAfter`, which was asked for when `since` was the count of
+   * declarations. Returns the bundle that a client needs before it can verify such a certificate, or undefined if every
+   * bundle will do.
    */
-  granted(roots: readonly Certificate[], notAfter: number): SecretRef | undefined {
+  admit(roots: readonly Certificate[], notAfter: number, since: number): SecretRef | undefined {
+    // A slow answer from before a change does not take the change back; roots that nobody knows are taken in all the same.
+    const isOld = since < this.#declarations && roots.every(({ fingerprint }) => this.#state.anchors.has(fingerprint));
+    if (!isOld) this.declare(roots);
     this.#change({ kind: 'granted', roots, notAfter });
     let needed: SecretRef | undefined;
     for (const { fingerprint } of roots) {
@@ -109,8 +135,13 @@ export class TrustBundleSecret {
     if (roots.length === 0) return;
     const previous = this.#secret;
     const trustedCa = Buffer.from(joinPem(roots.map(({ pem }) => pem)));
-    assertTrustAnchors(trustedCa);
-    const version = this.#context.nextVersion();
+    try {
+      assertTrustAnchors(trustedCa);
+    } catch (error) {
+      this.#context.onInvalid(error);
+      return;
+    }
+    const version = this.#context.versions.next();
     const secret: ValidationContextSecret = {
       kind: 'validation-context',
       name: ROOTS_NAME,
@@ -148,7 +179,7 @@ export class TrustBundleSecret {
     const { clock, store, onStoreError } = this.#context;
     this.#retryTimer?.cancel();
     while (!isCovered(this.#state, this.#stored)) {
-      const next = aheadOf(this.#state, clock.now());
+      const next = { ...aheadOf(this.#state, clock.now()), version: this.#secret?.version ?? 0 };
       try {
         await store.save(next);
         this.#stored = next;

@@ -7,10 +7,17 @@ import type { Anchor, BundleState } from './trust-bundle.js';
 
 const FORMAT = 1;
 
+/** What is kept of the trust bundle. */
+export interface StoredBundle extends BundleState {
+  /** The last version under which it was sent; 0 if it never was. */
+  readonly version: number;
+}
+
 export interface TrustBundleStore {
-  load(): Promise<BundleState>;
+  /** An empty bundle if none was stored. Rejects with ERR_SDSD_STATE if one was, and cannot be read. */
+  load(): Promise<StoredBundle>;
   /** Rejects with ERR_SDSD_STATE; what was stored before is then still there. */
-  save(state: BundleState): Promise<void>;
+  save(bundle: StoredBundle): Promise<void>;
 }
 
 /** A JSON file with the roots in PEM: nothing in it is secret. */
@@ -21,7 +28,7 @@ export function trustBundleFile(path: string): TrustBundleStore {
       try {
         text = await readFile(path, 'utf8');
       } catch (error) {
-        if (errnoOf(error) === 'ENOENT') return { anchors: new Map() };
+        if (errnoOf(error) === 'ENOENT') return { version: 0, anchors: new Map() };
         throw broken(path, error);
       }
       try {
@@ -30,14 +37,18 @@ export function trustBundleFile(path: string): TrustBundleStore {
         throw broken(path, error);
       }
     },
-    async save(state) {
-      const anchors = [...state.anchors.values()].map(({ certificate, current, neededUntil }) => ({
+    async save(bundle) {
+      const anchors = [...bundle.anchors.values()].map(({ certificate, current, neededUntil }) => ({
         pem: certificate.pem,
         current,
         neededUntil: new Date(neededUntil).toISOString(),
       }));
       try {
-        await writeFileAtomic(path, `${JSON.stringify({ format: FORMAT, anchors }, null, 2)}\n`, 0o600);
+        await writeFileAtomic(
+          path,
+          `${JSON.stringify({ format: FORMAT, version: bundle.version, anchors }, null, 2)}\n`,
+          0o600,
+        );
       } catch (error) {
         throw new SdsdError('ERR_SDSD_STATE', `cannot store the trust anchors in ${path}: ${messageOf(error)}`, {
           hint: 'make room, or let this user write there; until then a restart may end the overlap of two roots early',
@@ -55,12 +66,15 @@ function broken(path: string, error: unknown): SdsdError {
   });
 }
 
-function parse(value: unknown): BundleState {
+function parse(value: unknown): StoredBundle {
   if (!isRecord(value) || value['format'] !== FORMAT || !Array.isArray(value['anchors'])) {
     throw new Error(`it is not a trust bundle of format ${FORMAT}`);
   }
+  const version = value['version'];
+  const anchors = value['anchors'].map(parseAnchor);
   return {
-    anchors: new Map(value['anchors'].map(parseAnchor).map((anchor) => [anchor.certificate.fingerprint, anchor])),
+    version: typeof version === 'number' && Number.isSafeInteger(version) ? version : 0,
+    anchors: new Map(anchors.map((anchor) => [anchor.certificate.fingerprint, anchor])),
   };
 }
 

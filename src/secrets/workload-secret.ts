@@ -31,7 +31,11 @@ export interface WorkloadContext {
   /** Runs an attempt when few enough others are under way. */
   readonly limit: <T>(attempt: () => Promise<T>) => Promise<T>;
   /** Takes the roots in before the certificate is published; returns the trust bundle that clients need first, if any. */
-  readonly admit: (roots: readonly Certificate[], notAfter: number) => SecretRef | undefined;
+  readonly admit: (roots: readonly Certificate[], notAfter: number, since: number) => SecretRef | undefined;
+  /** How often the CA's roots have changed: what an attempt began with goes to `admit` as `since`. */
+  readonly declarations: () => number;
+  /** A fault of ours, which must not end the daemon. */
+  readonly onFault: (error: unknown) => void;
   /** The result has changed. */
   readonly onResult: (name: string, result: SecretResult) => void;
   readonly onReport: (name: string, change: 'failing' | 'recovered' | 'expired', state: RenewalState) => void;
@@ -73,10 +77,12 @@ export class WorkloadSecret {
       this.#dispatch({ kind: 'start', now: clock.now() });
       return;
     }
-    this.#starting = this.#restore(store).then((event) => {
-      this.#starting = undefined;
-      if (!this.#abort.signal.aborted) this.#dispatch(event ?? { kind: 'start', now: clock.now() });
-    });
+    this.#starting = this.#restore(store)
+      .then((event) => {
+        this.#starting = undefined;
+        if (!this.#abort.signal.aborted) this.#dispatch(event ?? { kind: 'start', now: clock.now() });
+      })
+      .catch(this.#context.onFault);
   }
 
   /** Looks at the clock again, for whoever asks: after the host has slept, timers are late. */
@@ -140,7 +146,7 @@ export class WorkloadSecret {
     const { clock, onResult, onReport } = this.#context;
     switch (action.kind) {
       case 'obtain':
-        void this.#obtain();
+        this.#obtain().catch(this.#context.onFault);
         return;
       case 'wake-at':
         this.#timer?.cancel();
@@ -165,16 +171,23 @@ export class WorkloadSecret {
 
   /** Never rejects: a failed attempt is an event like any other. */
   async #outcome(): Promise<RenewalEvent> {
-    const { clock, limit, random } = this.#context;
+    const { clock, limit, random, declarations } = this.#context;
+    // It may have waited for others; the CA is asked only now.
+    let askedAt = clock.now();
     try {
-      const { key, ...issued } = await limit(() => this.#attempt());
+      const attempt = await limit(async () => {
+        askedAt = clock.now();
+        const since = declarations();
+        return { since, ...(await this.#attempt()) };
+      });
+      const { key, since, ...issued } = attempt;
       const now = clock.now();
       const candidate = this.#verified(issued, key, now);
-      this.#candidate = { ...candidate, isNew: true };
+      this.#candidate = { ...candidate, isNew: true, since };
       const { notBefore, notAfter } = candidate;
-      return { kind: 'obtained', now, notBefore, notAfter, random: random() };
+      return { kind: 'obtained', now, askedAt, notBefore, notAfter, random: random() };
     } catch (error) {
-      return { kind: 'failed', now: clock.now(), why: messageOf(error), random: random() };
+      return { kind: 'failed', now: clock.now(), askedAt, why: messageOf(error), random: random() };
     }
   }
 
@@ -186,7 +199,7 @@ export class WorkloadSecret {
     const now = clock.now();
     try {
       const candidate = this.#verified(stored.issued, readPrivateKey(stored.issued.keyPem), now);
-      this.#candidate = { ...candidate, isNew: false };
+      this.#candidate = { ...candidate, isNew: false, since: this.#context.declarations() };
       const { notBefore, notAfter } = candidate;
       return { kind: 'restored', now, obtainedAt: stored.obtainedAt, notBefore, notAfter, random: random() };
     } catch (error) {
@@ -196,7 +209,7 @@ export class WorkloadSecret {
   }
 
   /** Throws if Envoy, or its peers, could not use this now. */
-  #verified(issued: Candidate['issued'], key: KeyObject, now: number): Omit<Candidate, 'isNew'> {
+  #verified(issued: Candidate['issued'], key: KeyObject, now: number): Omit<Candidate, 'isNew' | 'since'> {
     const { chain, roots } = issued;
     verifyIssued({ chain, roots, publicKey: createPublicKey(key), identity: this.identity, now });
     const certificateChain = Buffer.from(joinPem(chain.map(({ pem }) => pem)));
@@ -232,9 +245,9 @@ export class WorkloadSecret {
     const candidate = this.#candidate;
     this.#candidate = undefined;
     if (!candidate) return;
-    const { issued, certificateChain, notBefore, notAfter, isNew } = candidate;
+    const { issued, certificateChain, notBefore, notAfter, isNew, since } = candidate;
     const { source, store, clock, nextVersion, admit, onResult, onStoreError } = this.#context;
-    const requires = admit(issued.roots, notAfter);
+    const requires = admit(issued.roots, notAfter, since);
     const secret: TlsCertificateSecret = {
       kind: 'tls-certificate',
       name: this.name,
@@ -264,6 +277,8 @@ interface Candidate {
   readonly certificateChain: Buffer;
   readonly notBefore: number;
   readonly notAfter: number;
+  /** The count of declarations when it was asked for. */
+  readonly since: number;
   /** Just obtained, and not from the store. */
   readonly isNew: boolean;
 }

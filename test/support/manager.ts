@@ -16,7 +16,7 @@ export const CALLER = { connectionId: 'c1', nodeId: 'test' };
 
 /** Keeps the trust anchors in memory; `stored` outlives the manager, as a file would. */
 export function memoryStore(): TrustBundleStore & { saves: number; fails: boolean } {
-  let stored: Awaited<ReturnType<TrustBundleStore['load']>> = { anchors: new Map() };
+  let stored: Awaited<ReturnType<TrustBundleStore['load']>> = { version: 0, anchors: new Map() };
   const store = {
     saves: 0,
     fails: false,

@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { systemClock } from '../../src/clock.js';
 import { silentLogger } from '../../src/log.js';
 import { RpcServer } from '../../src/rpc/index.js';
 import { SdsServer } from '../../src/sds/index.js';
@@ -27,7 +28,11 @@ export interface TestServerLimits {
 }
 
 /** Our SDS server on a socket of its own, over a fake secret manager with `default` and `ROOTCA`. */
-export async function startTestServer({ maxConnections, ...limits }: TestServerLimits = {}): Promise<TestServer> {
+export async function startTestServer({
+  maxConnections = 10_000,
+  maxStreams = 100_000,
+  maxNamesPerStream = 10_000,
+}: TestServerLimits = {}): Promise<TestServer> {
   const directory = await mkdtemp(join(tmpdir(), 'sdsd-'));
   const socket = join(directory, 'socket');
   const manager = new FakeSecretManager();
@@ -35,13 +40,14 @@ export async function startTestServer({ maxConnections, ...limits }: TestServerL
   manager.setCertificate('default', 'c1');
   const clock = new VirtualClock();
   const faults: unknown[] = [];
-  const sds = new SdsServer({ manager, clock, log: silentLogger, ackTimeoutMs: 10_000, ...limits });
+  const sds = new SdsServer({ manager, clock, log: silentLogger, ackTimeoutMs: 10_000, maxStreams, maxNamesPerStream });
   const rpc = new RpcServer({
     onFault: (_, error) => faults.push(error),
-    ...(maxConnections !== undefined && { maxConnections }),
+    maxConnections,
+    onRefused: () => undefined,
   });
   sds.register(rpc);
-  const listener = await rpc.listen({ path: socket, mode: 0o660 });
+  const listener = await rpc.listen({ path: socket, mode: 0o660, clock: systemClock });
   const clients: SdsTestClient[] = [];
   return {
     socket,

@@ -215,7 +215,7 @@ test('does not take another server for the daemon', async (t) => {
     code: 'ERR_SDSD_CONTROL',
     message: /\/status\.version is not a string/,
   });
-  await assert.rejects(controlClient(path).status(), { code: 'ERR_SDSD_CONTROL', message: /did not answer/ });
+  await assert.rejects(controlClient(path).status(), { code: 'ERR_SDSD_CONTROL', message: /not the control socket/ });
 });
 
 test('refuses to take the place of a daemon that runs', async (t) => {

@@ -133,7 +133,7 @@ describe('a local CA that is opened again', () => {
     await open();
     const file = join(directory, 'ca.pem');
     await chmod(file, 0o640);
-    await assert.rejects(open(), { code: 'ERR_SDSD_CA_FILES', hint: `Run: chmod 600 ${file}` });
+    await assert.rejects(open(), { code: 'ERR_SDSD_CA_FILES', hint: `run: chmod 600 ${file}` });
   });
 
   test('opens although its root has expired, says so when it is to sign, and signs again after a rotation', async () => {

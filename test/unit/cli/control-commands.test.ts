@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { createPublicKey } from 'node:crypto';
-import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { type DaemonControl, startControlServer } from '../../../src/admin/index.js';
@@ -9,7 +9,7 @@ import { SdsdError } from '../../../src/errors.js';
 import { silentLogger } from '../../../src/log.js';
 import { parseCsr, pemBlocks, readPrivateKey } from '../../../src/pki/index.js';
 import { VirtualClock } from '../../../src/testing/virtual-clock.js';
-import { fakeDaemonControl } from '../admin/fake-daemon-control.js';
+import { fakeDaemonControl, STATUS } from '../admin/fake-daemon-control.js';
 import { type CliResult, cli, workDirectory } from './fake-io.js';
 import { NOW, testCa } from './test-ca.js';
 
@@ -54,8 +54,9 @@ function signing(
   };
 }
 
-test('status shows secrets, subscribers and names that are not understood', async (t) => {
-  const { run } = await setup(t);
+test('status shows secrets, subscribers and names that are not served', async (t) => {
+  const unknownNames = [...STATUS.unknownNames, { name: 'once', count: 1 }];
+  const { run } = await setup(t, { status: () => ({ ...STATUS, unknownNames }) });
   const { code, out, err } = await run('status');
   assert.equal(err, '');
   assert.equal(code, 0);
@@ -66,7 +67,9 @@ test('status shows secrets, subscribers and names that are not understood', asyn
     /^default +certificate +available +0A1B +2030-01-02T00:00:00Z +23h +in 11h +2 +the disk is full \(3 times\)$/m,
     /^ROOTCA +roots +initializing +- +- +- +- +0 +-$/m,
     /^envoy\\u001b\[31m +c1 +delta +default +7 +- +bad key$/m,
+    /^NAMES THAT ARE NOT SERVED +ASKED FOR$/m,
     /^nope +4 times$/m,
+    /^once +once$/m,
   ]) {
     assert.match(out, line);
   }
@@ -81,7 +84,19 @@ test('status is coloured on a terminal, unless NO_COLOR is set', async (t) => {
 
 test('status, rotate and rotate-root print JSON for programs', async (t) => {
   const { run } = await setup(t);
-  assert.equal(JSON.parse((await run('status', '-o', 'json')).out).pid, 42);
+  const status = JSON.parse((await run('status', '-o', 'json')).out);
+  assert.equal(status.pid, 42);
+  // As `get -o json` has them.
+  assert.equal(status.secrets[0].version, '7');
+  assert.equal(status.secrets[0].notAfter, '2030-01-02T00:00:00Z');
+  assert.equal(status.startedAt, '2030-01-01T00:00:00Z');
+  assert.deepEqual(status.subscribers[0].names[0], {
+    name: 'default',
+    sentVersion: '7',
+    ackedVersion: null,
+    lastNack: 'bad key',
+  });
+  assert.equal(JSON.parse((await run('rotate', '-o', 'json')).out).rotated[0].notAfter, '2030-01-02T00:00:00Z');
   assert.equal(JSON.parse((await run('rotate', '-o', 'json')).out).rotated[0].serialNumber, '0A1C');
   assert.equal(JSON.parse((await run('rotate-root', '-o', 'json')).out).fingerprint, 'ab12');
 });
@@ -116,10 +131,28 @@ test('says how to start the daemon when none runs', async (t) => {
 test('ca export prints the roots, or writes them to a file that did not exist', async (t) => {
   const { run, cwd } = await setup(t);
   assert.equal((await run('ca', 'export')).out, 'roots\n');
+  assert.equal((await run('ca', 'export', '--out', '-')).out, 'roots\n');
+  const refused = await run('ca', 'export', '--out', 'deep/roots.pem');
+  assert.match(refused.err, /the directory .*deep does not exist \[ERR_SDSD_OUTPUT\]/);
+  assert.ok(!existsSync(join(cwd, 'deep')));
+  mkdirSync(join(cwd, 'deep'));
   assert.deepEqual(await run('ca', 'export', '--out', 'deep/roots.pem'), { code: 0, out: '', err: '' });
   assert.equal(readFileSync(join(cwd, 'deep/roots.pem'), 'utf8'), 'roots\n');
   assert.match((await run('ca', 'export', '--out', 'deep/roots.pem')).err, /exists already.*\[ERR_SDSD_OUTPUT\]/);
   assert.equal((await run('ca', 'export', '--out', 'deep/roots.pem', '--force')).code, 0);
+  assert.match((await run('ca', 'export', '--out', 'deep', '--force')).err, /is not a file/);
+  const empty = await run('ca', 'export', '--out', '');
+  assert.equal(empty.code, 2);
+  assert.match(empty.err, /--out is empty \[ERR_SDSD_USAGE\]/);
+});
+
+test('rotate, rotate-root and issue print nothing on success with --quiet', async (t) => {
+  const { run, cwd, daemon } = await setup(t, signing());
+  for (const args of [['rotate'], ['rotate', '-o', 'json'], ['rotate-root'], ['issue', ID, '--out', 'ops']]) {
+    assert.deepEqual(await run('-q', ...args), { code: 0, out: '', err: '' });
+  }
+  assert.equal(daemon.calls.length, 3);
+  assert.ok(existsSync(join(cwd, 'ops/key.pem')));
 });
 
 test('issue writes a key that never left, its certificate and the roots', async (t) => {
@@ -137,6 +170,7 @@ test('issue writes a key that never left, its certificate and the roots', async 
   assert.ok(leaf.publicKey.equals(createPublicKey(key)));
   assert.equal(leaf.subjectAltName, `URI:${ID}`);
   assert.equal(readFileSync(join(directory, 'root-cert.pem'), 'utf8'), ca.root.pem);
+  assert.match(out, new RegExp(`\n  in a new directory, ${directory}:\n`));
   assert.match(out, new RegExp(`curl .*--cert ${directory}/cert-chain.pem --key ${directory}/key.pem`));
 });
 
@@ -182,6 +216,8 @@ test('issue refuses a malformed identity or lifetime before it looks for the dae
     [['ops', '--out', 'o'], /\[ERR_SDSD_SPIFFE_ID\]/],
     [[ID, '--out', 'o', '--ttl', '1'], /--ttl 1 cannot be used: the number needs a unit.*\[ERR_SDSD_USAGE\]/],
     [[ID, '--out', 'o', '--ttl', '1ms'], /too short/],
+    [[ID, '--out', ''], /--out is empty/],
+    [[ID, '--out', '-'], /--out - cannot take three files/],
   ];
   for (const [args, err] of cases) {
     const result = await cli(['issue', ...args], { cwd });
@@ -189,5 +225,7 @@ test('issue refuses a malformed identity or lifetime before it looks for the dae
     assert.match(result.err, err);
   }
   writeFileSync(join(cwd, 'file'), '');
+  assert.match((await cli(['issue', ID, '--out', 'file'], { cwd })).err, /ENOTDIR.*\[ERR_SDSD_OUTPUT\]\n {2}try: /);
+  assert.match((await cli(['issue', ID, '--out', 'no/o'], { cwd })).err, /no does not exist \[ERR_SDSD_OUTPUT\]/);
   assert.match((await cli(['issue', ID, '--out', 'o'], { cwd })).err, /ERR_SDSD_CONTROL/);
 });

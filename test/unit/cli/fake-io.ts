@@ -22,6 +22,8 @@ export interface FakeIoOptions {
   readonly isTTY?: boolean;
   /** Called at each write to stdout, with all that was written so far. */
   readonly onOut?: (text: string) => void;
+  /** What becomes of what is written to stdout; default: it is written. */
+  readonly flush?: () => Promise<void>;
 }
 
 /** A working directory below which nothing can be made. */
@@ -34,6 +36,7 @@ export function fakeIo({
   clock = systemClock,
   isTTY = false,
   onOut,
+  flush = async () => undefined,
 }: FakeIoOptions = {}): FakeIo {
   const written = { out: '', err: '' };
   const handlers = new Map<NodeJS.Signals, () => void>();
@@ -49,12 +52,14 @@ export function fakeIo({
         written.out += text;
         onOut?.(written.out);
       },
+      flush,
     },
     stderr: {
       isTTY,
       write: (text) => {
         written.err += text;
       },
+      flush: async () => undefined,
     },
     onSignal(signal, handler) {
       handlers.set(signal, handler);

@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict';
 import { createPrivateKey } from 'node:crypto';
+import { chmodSync, writeFileSync } from 'node:fs';
+import { createServer, type Socket } from 'node:net';
+import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { status } from '@grpc/grpc-js';
+import { socketFault } from '../../../src/cli/probe-socket.js';
 import { runCli } from '../../../src/cli/program.js';
 import type { Clock } from '../../../src/clock.js';
 import { systemClock } from '../../../src/clock.js';
@@ -14,7 +18,7 @@ import {
   type SecretMessage,
   secretMessage,
 } from '../../../src/rpc/descriptors.js';
-import { cli, fakeIo } from './fake-io.js';
+import { cli, fakeIo, workDirectory } from './fake-io.js';
 import { type FakeSds, fakeSdsServer } from './fake-sds-server.js';
 import { NOW, testCa } from './test-ca.js';
 
@@ -252,17 +256,20 @@ test('watches: prints each push, acknowledges it, and ends at Ctrl-C without an 
   ]);
 });
 
-test('says that a watched stream has ended', async (t) => {
+test('watches no longer when the server refuses', async (t) => {
   const server: FakeSds = {
     stream: (_request, call, index) => {
       if (index === 0) call.write(sotw(certificate()));
-      else call.emit('error', { code: status.UNAVAILABLE, details: 'shutting down' });
+      else call.emit('error', { code: status.PERMISSION_DENIED, details: 'not for you' });
     },
   };
   const { code, out, err } = await get(t, server, 'default', '--watch');
   assert.equal(code, 1);
   assert.match(out, /certificate and key/);
-  assert.match(err, /answered UNAVAILABLE: shutting down/);
+  assert.match(err, /answered PERMISSION_DENIED: not for you/);
+  const ending = await get(t, { stream: (_request, call) => void call.end() }, 'default', '--watch');
+  assert.equal(ending.code, 1, 'before the first secret, waiting is no help');
+  assert.match(ending.err, /ended the stream \[ERR_SDSD_SDS\]/);
 });
 
 test('says how to start the daemon when none runs', async () => {
@@ -270,7 +277,7 @@ test('says how to start the daemon when none runs', async () => {
   assert.equal(code, 1);
   assert.match(
     err,
-    /no SDS server answers on \/nowhere\/s: is sdsd running\? \[ERR_SDSD_SOCKET\]\n {2}try: start it with `sdsd run`/,
+    /there is no socket \/nowhere\/s: is sdsd running\? \[ERR_SDSD_SOCKET\]\n {2}try: start it with `sdsd run`/,
   );
 });
 
@@ -289,4 +296,87 @@ test('refuses options that contradict each other, before anything is asked', asy
     assert.match(err, why);
     assert.match(err, /\[ERR_SDSD_USAGE\]/);
   }
+});
+
+test('says what is wrong with the socket when no server can be asked', async (t) => {
+  const directory = workDirectory(t);
+  writeFileSync(join(directory, 'file'), '');
+  const listening = async (name: string, onConnection: (socket: Socket) => void): Promise<string> => {
+    const sockets = new Set<Socket>();
+    const server = createServer((socket) => {
+      sockets.add(socket.on('error', () => undefined));
+      onConnection(socket);
+    });
+    await new Promise<void>((resolve) => void server.listen(join(directory, name), resolve));
+    t.after(() => {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+    });
+    return join(directory, name);
+  };
+  const http = await listening('http', (socket) => void socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'));
+  const closing = await listening('closing', (socket) => void socket.destroy());
+  const mute = await listening('mute', () => undefined);
+  const cases: readonly [socket: string, message: RegExp][] = [
+    [join(directory, 'absent'), /there is no socket .*absent: is sdsd running\?/],
+    [join(directory, 'file'), /file is not a socket/],
+    [http, /is no SDS server: it does not speak HTTP\/2/],
+    [closing, /is no SDS server: it does not speak HTTP\/2/],
+    [mute, /says nothing: it is no SDS server, or hangs/],
+  ];
+  for (const [socket, message] of cases) {
+    for (const more of [[], ['--fetch'], ['--watch']]) {
+      const { code, out, err } = await cli(['get', 'default', '--socket', socket, '--timeout', '300ms', ...more], {
+        clock,
+      });
+      assert.deepEqual([code, out], [1, '']);
+      assert.match(err, message);
+      assert.match(err, /\[ERR_SDSD_SOCKET\]\n {2}try: /);
+    }
+  }
+});
+
+test('says mode and group of a socket that this user may not use', async (t) => {
+  const socket = await fakeSdsServer(t, {});
+  chmodSync(socket, 0o660);
+  const error = Object.assign(new Error('connect EACCES'), { code: 'EACCES' });
+  const fault = await socketFault(socket, { kind: 'refused', error });
+  assert.equal(fault?.code, 'ERR_SDSD_SOCKET');
+  assert.match(
+    fault?.message ?? '',
+    /may not use the socket .*: its mode is 0660, its owner has the ID \d+, its group is \w+$/,
+  );
+  assert.match(fault?.hint ?? '', /as its owner, or as a member of the group \w+$/);
+  chmodSync(socket, 0o600);
+  assert.equal((await socketFault(socket, { kind: 'refused', error }))?.hint, 'run the command as its owner');
+});
+
+test('keeps an UNAVAILABLE of the server itself apart from a socket that cannot be used', async (t) => {
+  const busy: FakeSds = {
+    fetch: (_request, reply) => reply({ code: status.UNAVAILABLE, details: 'connect ENOENT /x' }),
+  };
+  const { err } = await get(t, busy, 'default', '--fetch');
+  assert.match(err, /answered UNAVAILABLE: connect ENOENT \/x \[ERR_SDSD_SDS\]/);
+});
+
+test('watches on when the server goes away: says so once, and shows what is new when it is back', async (t) => {
+  let calls = 0;
+  const socket = await fakeSdsServer(t, {
+    stream: (_request, call, index) => {
+      if (index > 0) return;
+      calls += 1;
+      if (calls === 1) call.write(sotw(certificate()));
+      if (calls <= 3) setTimeout(() => call.end(), 20);
+      if (calls === 4) call.write(sotw(certificate()));
+      if (calls === 4) setTimeout(() => call.write(sotw(certificate('default', other))), 20);
+    },
+  });
+  const io = fakeIo({
+    // A second is over at once.
+    clock: { now: () => NOW, at: (time, callback) => clock.at(time - NOW === 1_000 ? NOW + 10 : time, callback) },
+    onOut: (text) => void ((text.match(/^default, /gm)?.length ?? 0) === 2 && io.signal('SIGINT')),
+  });
+  assert.equal(await runCli(['get', 'default', '--watch', '--socket', socket], io), 0);
+  assert.match(io.err(), /^sdsd: .*ended the stream; waiting for it until Ctrl-C\nsdsd: the server is back\n$/);
+  assert.equal(calls, 4);
 });

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { ReaderGone } from '../../../src/cli/io.js';
 import { type CreateDaemon, type RunningDaemon, runDaemon } from '../../../src/cli/run.js';
 import { loadConfig } from '../../../src/config/index.js';
 import { SdsdError } from '../../../src/errors.js';
@@ -152,6 +153,28 @@ test('ends in order, and with the reason, when the daemon can serve no longer', 
   const { events, done } = await run({ failed: Promise.resolve(taken) });
   await assert.rejects(done, taken);
   assert.deepEqual(events, ['closed']);
+});
+
+test('serves on when nobody can read where it is, and says so in the log if that was no choice', async () => {
+  const full = new SdsdError('ERR_SDSD_OUTPUT', 'it is full');
+  for (const [reason, logged] of [
+    [full, /warn +serving, but cannot print where error="ERR_SDSD_OUTPUT: it is full"/],
+    [new ReaderGone('gone'), /^[^!]*$/],
+  ] as const) {
+    const io = fakeIo({ clock: new VirtualClock(), flush: async () => Promise.reject(reason) });
+    const config = await loadConfig({ flags: {}, env: {}, cwd: io.cwd });
+    const parts = {
+      control: fakeDaemonControl(),
+      ready: Promise.resolve(),
+      failed: NEVER,
+      close: async () => undefined,
+    };
+    const done = runDaemon(config, async () => parts, io, false);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    assert.match(io.err(), logged);
+    assert.equal(io.signal('SIGTERM'), true, 'it still runs');
+    await done;
+  }
 });
 
 test('prints nothing when it shall be quiet', async () => {

@@ -3,7 +3,14 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { type Config, type FlagValues, loadClientConfig, loadConfig, settingList } from '../../../src/config/index.js';
+import {
+  type Config,
+  EXAMPLE_FILE,
+  type FlagValues,
+  loadClientConfig,
+  loadConfig,
+  settingList,
+} from '../../../src/config/index.js';
 import { SdsdError } from '../../../src/errors.js';
 
 const directory = mkdtempSync(join(tmpdir(), 'sdsd-config-'));
@@ -150,7 +157,7 @@ test('names setting, source, value and what is allowed for every bad value', asy
   const cases: readonly [variable: string, value: string, why: RegExp][] = [
     ['SDSD_SOCKET_MODE', '0888', /octal/],
     ['SDSD_SOCKET_MODE', '0060', /owner/],
-    ['TRUST_DOMAIN', 'Example.org', /character/],
+    ['TRUST_DOMAIN', 'Example.org', /"E", a character/],
     ['TRUST_DOMAIN', 'a/b', /character/],
     ['TRUST_DOMAIN', '', /empty/],
     ['TRUST_DOMAIN', 'a'.repeat(256), /256 characters/],
@@ -158,7 +165,7 @@ test('names setting, source, value and what is allowed for every bad value', asy
     ['POD_NAMESPACE', '..', /"\.\."/],
     ['SERVICE_ACCOUNT', 'a/b', /character/],
     ['SECRET_TTL', '24', /unit/],
-    ['SECRET_TTL', '1s', /short/],
+    ['SECRET_TTL', '1s', /shorter than 2s/],
     ['SECRET_TTL', '90000h', /long/],
     ['SECRET_TTL', '-1h', /short/],
     ['SECRET_GRACE_PERIOD_RATIO', '1.1', /greater/],
@@ -172,7 +179,7 @@ test('names setting, source, value and what is allowed for every bad value', asy
     ['ECC_CURVE', 'P521', /curve/],
     ['PKCS8_KEY', 'on', /neither/],
     ['SDSD_MAX_IDLE_NAMES', '-1', /whole number/],
-    ['SDSD_MAX_IDLE_NAMES', '1000001', /large/],
+    ['SDSD_MAX_IDLE_NAMES', '1000001', /larger than 1000000/],
     ['SDSD_ROOT_ACK_TIMEOUT', '2h', /long/],
     ['SDSD_LOG_LEVEL', 'trace', /level/],
   ];
@@ -181,14 +188,34 @@ test('names setting, source, value and what is allowed for every bad value', asy
     assert.match(message, why);
     assert.ok(message.startsWith(`environment variable ${variable} cannot be "`), message);
     const setting = settingList.find(({ variables }) => variables.some((name) => name === variable));
-    assert.ok(setting && message.includes(`allowed: ${setting.allowed}`), message);
-    assert.match(hint ?? '', new RegExp(variable));
+    assert.ok(setting);
+    assert.equal(hint, `${variable}=${setting.example} (allowed: ${setting.allowed})`);
   }
 });
 
 test('says of a flag and of a line in the file where the bad value stands', async () => {
   assert.match((await refusalOf({ flags: { secretTtl: 'x' } })).message, /^flag --secret-ttl cannot be "x"/);
   assert.match((await refusalOf({ yaml: '# ttl\n\nsecretTtl: x\n' })).message, /\.yaml:3: secretTtl cannot be "x"/);
+});
+
+test('shows in the `try:` line what can stand in that place', async () => {
+  assert.match((await refusalOf({ flags: { secretTtl: 'x' } })).hint ?? '', /^--secret-ttl 24h \(allowed: /);
+  assert.match((await refusalOf({ yaml: 'secretTtl: x\n' })).hint ?? '', /^secretTtl: 24h \(allowed: /);
+  assert.match((await refusalOf({ yaml: 'identities: [x]\n' })).hint ?? '', /^identities: \[web=spiffe:/);
+});
+
+test('the example of every setting can be used, and the example of a file too', async () => {
+  for (const { key, variables, example } of settingList) {
+    const env = { CA_PROVIDER: 'local', SDSD_CA_CERT: 'a', SDSD_CA_KEY: 'b', [variables[0]]: example };
+    await assert.doesNotReject(load({ env }), key);
+  }
+  const { socketMode, identities, certificates } = await load({ yaml: EXAMPLE_FILE });
+  assert.equal(socketMode, 0o660);
+  assert.deepEqual(
+    identities.map(({ name }) => name),
+    ['web', 'api'],
+  );
+  assert.equal(certificates.ttl, 3_600_000);
 });
 
 test('never shows PEM data that stands where a path should', async () => {
@@ -253,6 +280,7 @@ test('refuses identities whose name is taken, malformed or given twice', async (
     assert.match((await refusalOf({ flags: { identities: [item] } })).message, why, item);
   const twice = await refusalOf({ flags: { identities: ['web=spiffe://a/b', 'web=spiffe://a/c'] } });
   assert.match(twice.message, /web is given twice/);
+  assert.equal(twice.hint, 'give each name once');
 });
 
 test('uses the local CA unasked only where no other is meant', async () => {

@@ -5,6 +5,7 @@ import { existsSync, mkdirSync, readdirSync, statSync, symlinkSync, unlinkSync, 
 import { connect, createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { systemClock } from '../../../src/clock.js';
 import { type ListenOptions, listenUnix, MAX_SOCKET_PATH_BYTES, probeSocket } from '../../../src/rpc/index.js';
 import { temporaryDirectory } from '../../support/temp.js';
 
@@ -16,7 +17,7 @@ function answering(): Server {
 }
 
 function options(path: string): ListenOptions {
-  return { path, mode: 0o660, greeting: GREETING };
+  return { path, mode: 0o660, greeting: GREETING, clock: systemClock };
 }
 
 async function ask(path: string): Promise<string> {
@@ -103,6 +104,15 @@ describe('listenUnix', () => {
     await assert.rejects(listenUnix(answering(), options('/proc/nowhere/socket')), { code: 'ERR_SDSD_SOCKET' });
   });
 
+  it('takes a server that cuts connections for a living one: it may be full', async () => {
+    await using directory = await temporaryDirectory();
+    const path = join(directory.path, 'socket');
+    const full = createServer((socket) => socket.destroy()).listen(path);
+    await once(full, 'listening');
+    await assert.rejects(listenUnix(answering(), options(path)), { code: 'ERR_SDSD_SOCKET_IN_USE' });
+    full.close();
+  });
+
   it('refuses to take the place of a server that answers', async () => {
     await using directory = await temporaryDirectory();
     const path = join(directory.path, 'socket');
@@ -145,11 +155,12 @@ describe('listenUnix', () => {
     await leaveDeadSocket(path);
     const script = `
       import { createServer } from 'node:net';
+      import { systemClock } from ${JSON.stringify(new URL('../../../src/clock.ts', import.meta.url).href)};
       import { listenUnix } from ${JSON.stringify(new URL('../../../src/rpc/index.ts', import.meta.url).href)};
       process.stdin.once('data', async () => {
         try {
           await listenUnix(createServer((socket) => socket.end(String(process.pid))), {
-            path: ${JSON.stringify(path)}, mode: 0o600, greeting: Buffer.from('?') });
+            path: ${JSON.stringify(path)}, mode: 0o600, greeting: Buffer.from('?'), clock: systemClock });
           console.log('serves');
         } catch (error) { console.log(error.code); process.exit(0); }
       });

@@ -200,10 +200,10 @@ const sotwTables: readonly Table[] = [
     ],
   },
   {
-    name: 'ignores the wildcard, and warns',
+    name: 'ignores the wildcard, and warns once',
     rows: [
       { step: 'wildcard alone', ask: ['*'], also: ['warn'] },
-      { step: 'wildcard and a name', ask: ['*', 'A'], sends: ['A'], also: ['warn'] },
+      { step: 'wildcard and a name', ask: ['*', 'A'], sends: ['A'] },
     ],
   },
   {
@@ -241,6 +241,13 @@ const deltaTables: readonly Table[] = [
       { step: 'unknown', ask: ['X'], removes: ['X'] },
       { step: 'asked again', ask: ['X'], removes: ['X'] },
       { step: 'there', offer: { X: secret(15) }, sends: ['X'] },
+    ],
+  },
+  {
+    name: 'tells at once that a name is longer than any can be, and does not remember it',
+    rows: [
+      { step: 'too long', ask: ['x'.repeat(3_000), 'A'], sends: ['A'], removes: ['x'.repeat(3_000)] },
+      { step: 'ACK', nonce: 'latest' },
     ],
   },
   {

@@ -82,11 +82,18 @@ function play(
 const obtained = (now: number, notAfter: number, notBefore = now): RenewalEvent => ({
   kind: 'obtained',
   now,
+  askedAt: now,
   notBefore,
   notAfter,
   random: 0.5,
 });
-const failed = (now: number, random = 0.5): RenewalEvent => ({ kind: 'failed', now, why: 'down', random });
+const failed = (now: number, random = 0.5): RenewalEvent => ({
+  kind: 'failed',
+  now,
+  askedAt: now,
+  why: 'down',
+  random,
+});
 const wakeTime = (actions: readonly RenewalAction[]): number | undefined =>
   actions.findLast((action) => action.kind === 'wake-at')?.time;
 

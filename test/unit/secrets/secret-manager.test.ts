@@ -223,6 +223,24 @@ describe('a CA that fails across a renewal', () => {
     assert.equal((await test.manager.generateSecret('refused', CALLER)).kind, 'pending');
   });
 
+  it('asks for none twice within a second, also when it had to wait for others', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    ca.latency = 4 * SECOND;
+    ca.grantedTtl = SECOND;
+    const identities = new Map(Array.from({ length: 17 }, (_, i) => [`w${i}`, `spiffe://cluster.local/ns/a/sa/w${i}`]));
+    await using test = await startManager({ clock, ca, identities });
+    await clock.advance(9 * SECOND);
+    ca.latency = 0;
+    await clock.advance(20 * SECOND);
+    assert.ok(test.manager.workloads().length === 17);
+    for (const identity of identities.values()) {
+      const times = ca.calls.filter(({ san }) => san === identity).map(({ at }) => at);
+      for (const [i, at] of times.slice(1).entries())
+        assert.ok(at - (times[i] ?? 0) >= SECOND, `${identity}: ${times}`);
+    }
+  });
+
   it('asks for few of many identities at a time (R5)', async () => {
     const clock = new VirtualClock();
     const ca = await TestCa.create(clock);
@@ -355,6 +373,63 @@ describe('a root change', () => {
       assert.equal((await memory.load()).anchors.size, 2);
       assert.equal(test.clock.pending, 0);
     }
+  });
+
+  it('has its order and its end also over a restart while the CA is down', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    const memory = memoryStore();
+    let version = 0;
+    {
+      await using before = await startManager({ clock, ca, memory });
+      await before.manager.generateSecret('default', CALLER);
+      await ca.newRoot();
+      const [leaf] = await before.manager.rotate();
+      version = leaf?.requires?.version ?? 0;
+      assert.ok(version > 0);
+    }
+    // The clock was set back meanwhile: versions grow all the same.
+    clock.jump(-MINUTE);
+    ca.fault = 'down';
+    await using test = await startManager({ clock, ca, memory });
+    const bundle = rootsOf(await test.manager.generateSecret('ROOTCA', CALLER));
+    assert.equal(bundle.fingerprints.length, 2);
+    assert.ok(bundle.version > version);
+    await clock.advance(5 * HOUR);
+    assert.deepEqual(rootsOf(await test.manager.generateSecret('ROOTCA', CALLER)).fingerprints, [ca.root.fingerprint]);
+  });
+
+  it('makes certificates after a restart wait for clients that hold an older bundle', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    const memory = memoryStore();
+    {
+      await using before = await startManager({ clock, ca, memory });
+      await before.manager.generateSecret('default', CALLER);
+      await ca.newRoot();
+      await before.manager.rotate();
+    }
+    await using test = await startManager({ clock, ca, memory });
+    const leaf = certificateOf(await test.manager.generateSecret('default', CALLER));
+    const bundle = rootsOf(await test.manager.generateSecret('ROOTCA', CALLER));
+    assert.deepEqual(leaf.requires, { name: 'ROOTCA', version: bundle.version });
+  });
+
+  it('is not taken back by an answer from before it (rule of the newest)', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    await using test = await startManager({ clock, ca });
+    await test.manager.generateSecret('default', CALLER);
+    ca.latency = 5 * SECOND;
+    const slow = test.manager.rotate();
+    await clock.advance(SECOND);
+    const next = await ca.newRoot();
+    test.manager.declareRoots([next]);
+    await clock.advance(4 * SECOND);
+    await slow;
+    ca.fault = 'down';
+    await clock.advance(2 * HOUR);
+    assert.deepEqual(rootsOf(await test.manager.generateSecret('ROOTCA', CALLER)).fingerprints, [next.fingerprint]);
   });
 
   it('stores rarely: not at every renewal', async () => {

@@ -3,6 +3,7 @@ import type { DaemonControl, DaemonStatus, IssueRequest, IssueResult, SecretStat
 import type { Clock } from './clock.js';
 import type { Config } from './config/index.js';
 import { SdsdError } from './errors.js';
+import type { Logger } from './log.js';
 import { chainNotAfter, joinPem, parseSpiffeId, pemBlocks } from './pki/index.js';
 import type { SdsServer } from './sds/index.js';
 import type { CaClient, CachingSecretManager, WorkloadStatus } from './secrets/index.js';
@@ -20,11 +21,12 @@ export interface DaemonParts {
   readonly sds: SdsServer;
   readonly clock: Clock;
   readonly startedAt: number;
+  readonly log: Logger;
 }
 
 /** What the control socket can ask of a daemon that is made of these parts. */
 export function daemonControl(parts: DaemonParts): DaemonControl {
-  const { ca, manager } = parts;
+  const { ca, manager, log } = parts;
   const signal = new AbortController().signal;
   return {
     status: () => statusOf(parts),
@@ -43,10 +45,14 @@ export function daemonControl(parts: DaemonParts): DaemonControl {
       await ca.rotateRoot();
       const roots = (await ca.roots(signal)) ?? [];
       const [root] = roots;
-      if (!root) throw new SdsdError('ERR_SDSD_CA', 'the CA names no root');
+      if (!root)
+        throw new SdsdError('ERR_SDSD_CA', `${ca.description} names no root`, { hint: 'see the log of the CA' });
       // First the anchors, then the certificates that need them: the SDS server holds these back until clients have those.
       manager.declareRoots(roots);
-      await manager.rotate();
+      // Whoever fails now is asked for again like any other renewal.
+      manager
+        .rotate()
+        .catch((error: unknown) => log.warn('not every certificate is under the new root yet', { error }));
       return { fingerprint: root.fingerprint, notAfter: iso(root.notAfter) };
     },
     issue: (request) => issue(parts, request, signal),
@@ -70,7 +76,7 @@ async function issue(
   }
   const ttl = request.ttlMs ?? config.certificates.ttl;
   const { chain, roots } = await ca.sign({ csr: block.der, sans: [identity], ttl }, signal);
-  manager.noteGranted(roots, chainNotAfter(chain));
+  manager.admit(roots, chainNotAfter(chain));
   return {
     chainPem: joinPem(chain.map(({ pem }) => pem)).toString(),
     rootsPem: joinPem(manager.roots.map(({ pem }) => pem)).toString(),

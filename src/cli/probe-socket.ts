@@ -1,0 +1,124 @@
+import type { Stats } from 'node:fs';
+import { readFile, stat } from 'node:fs/promises';
+import { connect } from 'node:net';
+import type { Clock } from '../clock.js';
+import { errnoOf, SdsdError } from '../errors.js';
+
+/** What a new connection to a Unix socket meets. */
+export type Probe =
+  | { readonly kind: 'http2' }
+  /** It does not even come about. */
+  | { readonly kind: 'refused'; readonly error: Error }
+  /** Something else than HTTP/2 is answered, or the connection is closed. */
+  | { readonly kind: 'other' }
+  | { readonly kind: 'mute' };
+
+/** What a client says first, with empty SETTINGS: https://www.rfc-editor.org/rfc/rfc9113#section-3.4 */
+const PREFACE = Buffer.concat([
+  Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
+  Buffer.from('000000040000000000', 'hex'),
+]);
+const FRAME_HEADER_BYTES = 9;
+const SETTINGS = 4;
+
+/** Connects, and waits at most `timeoutMs` for what an HTTP/2 server must say first. Never rejects. */
+export function probeSocket(path: string, clock: Clock, timeoutMs: number): Promise<Probe> {
+  return new Promise((resolve) => {
+    const socket = connect(path);
+    const timer = clock.at(clock.now() + timeoutMs, () => end({ kind: 'mute' }));
+    const end = (probe: Probe): void => {
+      timer.cancel();
+      socket.destroy();
+      resolve(probe);
+    };
+    let connected = false;
+    let received = Buffer.alloc(0);
+    socket.on('connect', () => {
+      connected = true;
+      socket.write(PREFACE);
+    });
+    socket.on('data', (bytes: Buffer) => {
+      received = Buffer.concat([received, bytes]);
+      if (received.length >= FRAME_HEADER_BYTES) end({ kind: received[3] === SETTINGS ? 'http2' : 'other' });
+    });
+    socket.on('error', (error) => end(connected ? { kind: 'other' } : { kind: 'refused', error }));
+    socket.on('close', () => end({ kind: 'other' }));
+  });
+}
+
+/** Why no SDS server can be asked on this socket; undefined for a server that speaks HTTP/2. */
+export async function socketFault(path: string, probe: Probe): Promise<SdsdError | undefined> {
+  switch (probe.kind) {
+    case 'http2':
+      return undefined;
+    case 'other':
+      return new SdsdError('ERR_SDSD_SOCKET', `what listens on ${path} is no SDS server: it does not speak HTTP/2`, {
+        hint: 'say with --socket where the SDS server listens; the control socket is another one',
+      });
+    case 'mute':
+      return new SdsdError('ERR_SDSD_SOCKET', `what listens on ${path} says nothing: it is no SDS server, or hangs`, {
+        hint: 'look at the log of the server, or say with --socket where the SDS server listens',
+      });
+    case 'refused':
+      return refusal(path, probe.error);
+  }
+}
+
+async function refusal(path: string, cause: Error): Promise<SdsdError> {
+  const fault = (message: string, hint: string): SdsdError =>
+    new SdsdError('ERR_SDSD_SOCKET', message, { hint, cause });
+  switch (errnoOf(cause)) {
+    case 'ENOENT':
+      return fault(
+        `there is no socket ${path}: is sdsd running?`,
+        'start it with `sdsd run`, or say with --socket where it listens',
+      );
+    case 'ECONNREFUSED':
+    case 'ENOTSOCK':
+      return (await isSocket(path))
+        ? fault(
+            `nobody listens on the socket ${path}: is sdsd running?`,
+            'start it with `sdsd run`, or say with --socket where it listens',
+          )
+        : fault(`${path} is not a socket`, 'say with --socket where the SDS server listens');
+    case 'EACCES':
+    case 'EPERM':
+      return forbidden(path, fault);
+    default:
+      return fault(`cannot connect to ${path}: ${cause.message}`, 'say with --socket where the SDS server listens');
+  }
+}
+
+async function forbidden(path: string, fault: (message: string, hint: string) => SdsdError): Promise<SdsdError> {
+  let stats: Stats;
+  try {
+    stats = await stat(path);
+  } catch {
+    return fault(
+      `this user may not use the socket ${path}: it may not enter a directory above it`,
+      'run the command as a user who may, such as that of the daemon',
+    );
+  }
+  const mode = (stats.mode & 0o7777).toString(8).padStart(4, '0');
+  const group = await groupText(stats.gid);
+  return fault(
+    `this user may not use the socket ${path}: its mode is ${mode}, its owner has the ID ${stats.uid}, its group is ${group}`,
+    (stats.mode & 0o020) === 0
+      ? 'run the command as its owner'
+      : `run the command as its owner, or as a member of the group ${group}`,
+  );
+}
+
+async function isSocket(path: string): Promise<boolean> {
+  return stat(path).then(
+    (stats) => stats.isSocket(),
+    () => true,
+  );
+}
+
+/** The name of a group as group(5) has it, or its number. */
+async function groupText(gid: number): Promise<string> {
+  const groups = await readFile('/etc/group', 'utf8').catch(() => '');
+  const line = groups.split('\n').find((candidate) => candidate.split(':')[2] === String(gid));
+  return line?.split(':')[0] || String(gid);
+}

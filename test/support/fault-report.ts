@@ -1,0 +1,36 @@
+/** What a fault came to, for the table in docs/faults.md, which `npm run faults` makes of these. */
+import { appendFileSync } from 'node:fs';
+import type { TestContext } from 'node:test';
+import type { FlowReport } from './handshakes.js';
+
+/** One row of the table, as a line of JSON in the file that SDSD_FAULTS_REPORT names. */
+export interface FaultRow {
+  readonly fault: string;
+  /** What users see, in words that the test has checked. */
+  readonly users: string;
+  readonly requests: number;
+  readonly failed: number;
+  /** From the end of the fault until every Envoy is well again, in ms; null where there is nothing to recover from. */
+  readonly recoveryMs: number | null;
+  readonly test: string;
+}
+
+export interface Fault {
+  readonly fault: string;
+  readonly users: string;
+  readonly reports: readonly FlowReport[];
+  readonly recoveryMs?: number;
+}
+
+/** Call it last, when all has been asserted. Does nothing unless a report is wanted. */
+export function recordFault({ name }: TestContext, { fault, users, reports, recoveryMs }: Fault): void {
+  const path = process.env['SDSD_FAULTS_REPORT'];
+  if (!path) return;
+  const failed = reports.reduce((sum, report) => sum + report.failed, 0);
+  const ok = reports.reduce((sum, report) => sum + report.ok, 0);
+  const row: FaultRow = {
+    ...{ fault, users, requests: ok + failed, failed, test: name },
+    recoveryMs: recoveryMs === undefined ? null : Math.round(recoveryMs),
+  };
+  appendFileSync(path, `${JSON.stringify(row)}\n`);
+}
