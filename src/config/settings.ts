@@ -349,7 +349,7 @@ export const settings = {
     variables: ['SDSD_CA_TIMEOUT'],
     default: '10s',
     doc: 'How long the CA may take to answer before an attempt counts as failed.',
-    ...duration(0, 3_600_000),
+    ...duration(100, 3_600_000),
   }),
   logLevel: required({
     key: 'logLevel',
