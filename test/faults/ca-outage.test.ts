@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import { type TestContext, test } from 'node:test';
+import { test } from 'node:test';
 import { systemClock } from '../../src/clock.js';
 import { type CaFault, TestCa } from '../../src/testing/test-ca.js';
 import { createWorkplace } from '../support/daemon.js';
 import { type LocalDaemon, startDaemonInProcess } from '../support/daemon-in-process.js';
-import { recordFault } from '../support/fault-report.js';
+import { type Fault, recordFault } from '../support/fault-report.js';
 import { allUse, assertNothingRejected, assertUnharmed, envoysOf, failuresOf, startFlows } from '../support/flows.js';
 import { normalSerial } from '../support/handshakes.js';
 import { startHop } from '../support/hop.js';
@@ -45,14 +45,15 @@ const { binary, skip } = await newestRelease();
 process.setMaxListeners(50);
 
 for (const group of GROUPS) {
-  test(`a CA that fails across a renewal costs no request: ${group.join(', ')}`, { skip }, async (t) => {
+  test(`a CA that fails across a renewal costs no request: ${group.join(', ')}`, { skip }, async () => {
     const perSecond = REQUESTS_PER_SECOND / group.length;
-    await together(group.map((fault, index) => failAcrossRenewal(t, fault, perSecond, index % 2 === 0)));
+    const faults = await together(group.map((fault, index) => failAcrossRenewal(fault, perSecond, index % 2 === 0)));
+    for (const fault of faults) recordFault(import.meta.url, fault);
   });
 }
 
 /** One hop in one variant of SDS, and an Envoy that comes during the outage in the other. */
-async function failAcrossRenewal(t: TestContext, fault: CaFault, perSecond: number, sotwFirst: boolean): Promise<void> {
+async function failAcrossRenewal(fault: CaFault, perSecond: number, sotwFirst: boolean): Promise<Fault> {
   await using place = await createWorkplace();
   const ca = await TestCa.create(systemClock);
   await using daemon = await startDaemonInProcess(place, { ca, env: ACROSS_A_RENEWAL });
@@ -84,10 +85,10 @@ async function failAcrossRenewal(t: TestContext, fault: CaFault, perSecond: numb
   assertUnharmed(reports);
   await assertNothingRejected(envoys);
   const users = 'nothing: the present certificate is served, to new Envoys too';
-  recordFault(t, { fault: `${SHOWN[fault]}, across a renewal`, users, reports, recoveryMs });
+  return { fault: `${SHOWN[fault]}, across a renewal`, users, reports, recoveryMs };
 }
 
-test('nobody is given a certificate that expired while the CA was down', { skip }, async (t) => {
+test('nobody is given a certificate that expired while the CA was down', { skip }, async () => {
   await using place = await createWorkplace();
   const ca = await TestCa.create(systemClock);
   await using daemon = await startDaemonInProcess(place, { ca, env: { SECRET_TTL: '5s' } });
@@ -130,10 +131,15 @@ test('nobody is given a certificate that expired while the CA was down', { skip 
   const reports = await flows.stop();
   assert.equal(failuresOf(reports), failed, 'nothing fails after the recovery');
   const users = 'requests fail from the expiry on; no Envoy is given the expired certificate';
-  recordFault(t, { fault: 'The CA stays down until the certificate has expired', users, reports, recoveryMs });
+  recordFault(import.meta.url, {
+    fault: 'The CA stays down until the certificate has expired',
+    users,
+    reports,
+    recoveryMs,
+  });
 });
 
-test('a CA that takes three seconds for each answer costs no request', { skip }, async (t) => {
+test('a CA that takes three seconds for each answer costs no request', { skip }, async () => {
   await using place = await createWorkplace();
   const ca = await TestCa.create(systemClock);
   ca.latency = 3_000;
@@ -160,7 +166,11 @@ test('a CA that takes three seconds for each answer costs no request', { skip },
       assert.ok(seen.has(first) && seen.has(present) && seen.size === 3);
   }
   await assertNothingRejected(envoysOf(hops));
-  recordFault(t, { fault: 'The CA takes 3 s for each answer', users: 'nothing: renewal starts early enough', reports });
+  recordFault(import.meta.url, {
+    fault: 'The CA takes 3 s for each answer',
+    users: 'nothing: renewal starts early enough',
+    reports,
+  });
 });
 
 async function rotated(daemon: LocalDaemon): Promise<string> {

@@ -26,7 +26,7 @@ const ENDS = [
 ] as const;
 
 for (const { signal, end, exit } of ENDS) {
-  test(`a daemon that ends by ${signal} and is started again costs no request`, { skip }, async (t) => {
+  test(`a daemon that ends by ${signal} and is started again costs no request`, { skip }, async () => {
     await using place = await createWorkplace();
     await using first = await startDaemon(place);
     await using sotw = await startHop({ binary, api: 'sotw', socket: place.socket });
@@ -58,11 +58,11 @@ for (const { signal, end, exit } of ENDS) {
     }
     await assertNothingRejected(envoysOf(hops));
     const users = 'nothing: Envoy keeps what it has, and finds the daemon again';
-    recordFault(t, { fault: `${signal} of the daemon, and a restart`, users, reports, recoveryMs });
+    recordFault(import.meta.url, { fault: `${signal} of the daemon, and a restart`, users, reports, recoveryMs });
   });
 }
 
-test('a restart while the CA is down serves what was kept encrypted', { skip }, async (t) => {
+test('a restart while the CA is down serves what was kept encrypted', { skip }, async () => {
   await using place = await createWorkplace();
   const { socket } = place;
   const keyFile = join(place.directory, 'state.key');
@@ -83,7 +83,7 @@ test('a restart while the CA is down serves what was kept encrypted', { skip }, 
   const asked = ca.calls.length;
   const restarted = Date.now();
   await using second = await startDaemonInProcess(place, { ca, env });
-  await second.ready;
+  await until('the stored certificate is served', () => second.workload().state === 'available', RECOVERY_MS);
   await using lateSotw = await startLoneEnvoy({ binary, api: 'sotw', socket }, 'late-sotw');
   await using lateDelta = await startLoneEnvoy({ binary, api: 'delta', socket }, 'late-delta');
   const late = [lateSotw, lateDelta];
@@ -97,10 +97,15 @@ test('a restart while the CA is down serves what was kept encrypted', { skip }, 
   assertUnharmed(reports);
   await assertNothingRejected([...late, ...envoysOf(hops)]);
   const users = 'nothing: the stored certificate is served at once, to new Envoys too';
-  recordFault(t, { fault: 'A restart while the CA is down, with SDSD_STATE_KEY_FILE', users, reports, recoveryMs });
+  recordFault(import.meta.url, {
+    fault: 'A restart while the CA is down, with SDSD_STATE_KEY_FILE',
+    users,
+    reports,
+    recoveryMs,
+  });
 });
 
-test('a restart while the CA is down has nothing for new Envoys if nothing was kept', { skip }, async (t) => {
+test('a restart while the CA is down has nothing for new Envoys if nothing was kept', { skip }, async () => {
   await using place = await createWorkplace();
   const { socket } = place;
   const ca = await TestCa.create(systemClock);
@@ -134,7 +139,12 @@ test('a restart while the CA is down has nothing for new Envoys if nothing was k
   const reports = await flows.stop();
   assertUnharmed(reports);
   const users = 'Envoys that ran before go on; a new one waits for the CA';
-  recordFault(t, { fault: 'A restart while the CA is down, without SDSD_STATE_KEY_FILE', users, reports, recoveryMs });
+  recordFault(import.meta.url, {
+    fault: 'A restart while the CA is down, without SDSD_STATE_KEY_FILE',
+    users,
+    reports,
+    recoveryMs,
+  });
 });
 
 async function presentOf(daemon: Daemon): Promise<string> {

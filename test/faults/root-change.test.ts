@@ -25,7 +25,7 @@ const ACK_TIMEOUT_MS = 2_000;
 
 const { binary, skip } = await newestRelease();
 
-test(`${CHANGES} root changes in a row cost no request`, { skip }, async (t) => {
+test(`${CHANGES} root changes in a row cost no request`, { skip }, async () => {
   await using place = await createWorkplace();
   await using daemon = await startDaemon(place);
   await using sotw = await startHop({ binary, api: 'sotw', socket: place.socket });
@@ -55,19 +55,19 @@ test(`${CHANGES} root changes in a row cost no request`, { skip }, async (t) => 
   }
   for (const envoy of envoysOf(hops)) assert.equal((await envoy.certs()).roots.length, CHANGES + 1);
   await assertNothingRejected(envoysOf(hops));
-  const users = 'nothing: each certificate waits until every Envoy trusts its root';
-  recordFault(t, { fault: `${CHANGES} changes of the root in a row`, users, reports, recoveryMs });
+  const users = 'nothing: every Envoy gets each root, and then the certificate under it';
+  recordFault(import.meta.url, { fault: `${CHANGES} changes of the root in a row`, users, reports, recoveryMs });
 });
 
-test('a certificate that is ahead of its root waits, and fails requests if it does not', { skip }, async (t) => {
+test('a certificate that is ahead of its root waits, and fails requests if it does not', { skip }, async () => {
   const gated = await certificateBeforeRoots(10_000);
   assertUnharmed(gated);
   const users = 'nothing: the certificate is held back until the root is acknowledged';
-  recordFault(t, { fault: 'A certificate is there before its root', users, reports: gated });
+  recordFault(import.meta.url, { fault: 'A certificate is there before its root', users, reports: gated });
 
   const hasty = await certificateBeforeRoots(0);
   assert.ok(failuresOf(hasty) > 0, 'requests fail');
-  recordFault(t, {
+  recordFault(import.meta.url, {
     fault: 'The same with SDSD_ROOT_ACK_TIMEOUT=0s, for comparison',
     users: 'peers refuse the certificate until they have the root',
     reports: hasty,
@@ -107,7 +107,7 @@ async function certificateBeforeRoots(ackTimeoutMs: number): Promise<readonly Fl
   return reports;
 }
 
-test('a client that never acknowledges delays a root change by the set time, and no more', { skip }, async (t) => {
+test('a client that never acknowledges delays a root change by the set time, and no more', { skip }, async () => {
   await using place = await createWorkplace();
   await using daemon = await startDaemon(place, { env: { SDSD_ROOT_ACK_TIMEOUT: `${ACK_TIMEOUT_MS}ms` } });
   await using sotw = await startHop({ binary, api: 'sotw', socket: place.socket });
@@ -138,7 +138,7 @@ test('a client that never acknowledges delays a root change by the set time, and
   assert.match(daemon.log(), /clients did not accept new trust anchors in time/);
   await assertNothingRejected(envoysOf(hops));
   const users = 'nothing: the new certificate comes after SDSD_ROOT_ACK_TIMEOUT';
-  recordFault(t, {
+  recordFault(import.meta.url, {
     ...{ fault: `A client never acknowledges a new root (SDSD_ROOT_ACK_TIMEOUT=${ACK_TIMEOUT_MS / 1000}s)`, users },
     ...{ reports, recoveryMs },
   });

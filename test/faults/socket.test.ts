@@ -20,7 +20,7 @@ const BACK_WITHIN_MS = 2_500;
 
 const { binary, skip } = await newestRelease();
 
-test('a socket that is deleted is there again, and connected Envoys notice nothing', { skip }, async (t) => {
+test('a socket that is deleted is there again, and connected Envoys notice nothing', { skip }, async () => {
   await using place = await createWorkplace();
   const { socket } = place;
   await using daemon = await startDaemon(place);
@@ -52,7 +52,7 @@ test('a socket that is deleted is there again, and connected Envoys notice nothi
   const still = await connectionsOf(daemon);
   for (const [node, connection] of connected) assert.equal(still.get(node), connection, `${node} was not cut off`);
   assert.match(daemon.log(), /the socket was deleted, and is there again/);
-  recordFault(t, {
+  recordFault(import.meta.url, {
     fault: 'The socket file is deleted',
     users: 'nothing; new Envoys connect again',
     reports,
@@ -60,7 +60,7 @@ test('a socket that is deleted is there again, and connected Envoys notice nothi
   });
 });
 
-test('a daemon whose socket another server takes ends with code 1 and leaves it alone', { skip }, async (t) => {
+test('a daemon whose socket another server takes ends with code 1 and leaves it alone', { skip }, async () => {
   await using place = await createWorkplace();
   const { socket } = place;
   await using daemon = await startDaemon(place);
@@ -89,7 +89,12 @@ test('a daemon whose socket another server takes ends with code 1 and leaves it 
   assertUnharmed(reports);
   await assertNothingRejected(envoysOf(hops));
   const users = 'nothing: the daemon ends and says why, and Envoys go over to the other server';
-  recordFault(t, { fault: 'Another server, of the same CA, takes the socket', users, reports, recoveryMs });
+  recordFault(import.meta.url, {
+    fault: 'Another server, of the same CA, takes the socket',
+    users,
+    reports,
+    recoveryMs,
+  });
 });
 
 const RACES = [
@@ -98,7 +103,7 @@ const RACES = [
 ] as const;
 
 for (const { shared, own, code } of RACES) {
-  test(`of two daemons that start at once with one ${shared}, one serves and one says why not`, { skip }, async (t) => {
+  test(`of two daemons that start at once with one ${shared}, one serves and one says why not`, { skip }, async () => {
     await using place = await createWorkplace();
     const of = (name: string): string[] => own.flatMap((flag) => [flag, join(place.directory, `${name}${flag}`)]);
     const args = [of('a'), of('b')];
@@ -123,7 +128,7 @@ for (const { shared, own, code } of RACES) {
     assertUnharmed(reports);
     await assertNothingRejected(envoysOf(hops));
     const users = `nothing: one serves, the other ends with ${code}`;
-    recordFault(t, { fault: `Two daemons start at once with one ${shared}`, users, reports });
+    recordFault(import.meta.url, { fault: `Two daemons start at once with one ${shared}`, users, reports });
   });
 }
 
