@@ -1,6 +1,6 @@
 /** What `npm start` and `npm test` do first on a fresh clone: dependencies and the build, each only when it is missing or old. */
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, statSync } from 'node:fs';
+import { chmodSync, existsSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -31,8 +31,11 @@ export function installDependencies() {
 /** Compiles src/ to dist/, unless dist/ is newer. */
 export function build() {
   const built = join(root, 'dist', 'main.js');
-  if (existsSync(built) && statSync(built).mtimeMs > newest(join(root, 'src'))) return;
-  run(process.execPath, [join(root, 'node_modules', 'typescript', 'bin', 'tsc'), '-p', 'tsconfig.build.json']);
+  if (!existsSync(built) || statSync(built).mtimeMs <= newest(join(root, 'src'))) {
+    run(process.execPath, [join(root, 'node_modules', 'typescript', 'bin', 'tsc'), '-p', 'tsconfig.build.json']);
+  }
+  // `npx sdsd` runs it as a program. npm sets this once, when it links the package, and a new dist/ has lost it.
+  chmodSync(built, 0o755);
 }
 
 /** The latest change of any file below a folder, in ms since the epoch. */

@@ -1,4 +1,4 @@
-/** Before `npm pack`: a fresh build, so that the package never holds an old one. */
+/** `npm run build`, and what `npm pack` does first: dist/ made anew, so that it never holds anything old. */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { build, installDependencies, root } from './install.mjs';
