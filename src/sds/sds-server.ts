@@ -12,7 +12,7 @@ import {
   status,
   type UnaryResult,
 } from '../rpc/index.js';
-import type { Caller, SecretResult } from '../secrets/index.js';
+import type { Caller, Secret, SecretResult } from '../secrets/index.js';
 import { onDeltaRequest } from './delta.js';
 import { type PaddedSecret, SecretEncoder } from './encoding.js';
 import type { SecretManager } from './secret-manager.js';
@@ -52,6 +52,8 @@ export class SdsServer {
   readonly #snapshot: Snapshot;
   readonly #encoder = new SecretEncoder();
   readonly #streams = new Set<SdsStream>();
+  /** Those that have rejected something, with the highest version that their connection had been sent by then. */
+  readonly #rejecting = new Map<SdsStream, number>();
   readonly #context: StreamContext;
   readonly #maxStreams: number;
   readonly #log: Logger;
@@ -77,22 +79,21 @@ export class SdsServer {
       encoder: this.#encoder,
       maxNames: options.maxNamesPerStream,
       events: {
-        rejected: (stream, names, error) =>
+        rejected: (stream, names, error) => {
+          this.#rejecting.set(stream, this.#highestOn(stream.connectionId));
           log.warn('Envoy rejected a secret; it is sent again when its content changes', {
             node: stream.state.nodeId,
             resource: names.join(','),
             error,
-          }),
+          });
+        },
         warned: (stream, message) => log.warn(message, { node: stream.state.nodeId }),
         fault: (stream, error) => log.error('a stream failed and was ended', { node: stream.state.nodeId, error }),
       },
-      onRepaired: (repaired, kind) => {
-        for (const stream of this.#streams) {
-          if (stream.connectionId === repaired.connectionId) stream.refreshPartners(kind);
-        }
-      },
+      onAccepted: (accepted, secret, repaired) => this.#onAccepted(accepted, secret, repaired),
       onClosed: (stream) => {
         this.#streams.delete(stream);
+        this.#rejecting.delete(stream);
         log.debug('stream closed', { connection: stream.connectionId, node: stream.state.nodeId });
       },
     };
@@ -119,6 +120,29 @@ export class SdsServer {
   close(): void {
     for (const stream of [...this.#streams]) stream.end(status.UNAVAILABLE, 'sdsd is shutting down');
     this.#snapshot.close();
+  }
+
+  /** Sends anew what a client may have rejected for the fault of a secret whose successor it has just accepted. */
+  #onAccepted({ connectionId }: SdsStream, { kind, version }: Secret, repaired: boolean): void {
+    if (repaired) {
+      for (const stream of this.#streams) {
+        if (stream.connectionId === connectionId) stream.refreshPartners(kind, false);
+      }
+      return;
+    }
+    // An Envoy that starts takes a bad certificate unseen, and then rejects the roots for it: so that ACK told nothing, and
+    // what counts is that the certificate has changed since.
+    for (const [stream, highestThen] of this.#rejecting) {
+      if (stream.connectionId === connectionId && version > highestThen) stream.refreshPartners(kind, true);
+    }
+  }
+
+  #highestOn(connectionId: string): number {
+    let highest = 0;
+    for (const stream of this.#streams) {
+      if (stream.connectionId === connectionId) highest = Math.max(highest, stream.state.highest);
+    }
+    return highest;
   }
 
   #open(stream: SdsStream): SdsStream {

@@ -29,8 +29,8 @@ export interface StreamContext {
   readonly events: StreamEvents;
   /** How many names one stream may watch. */
   readonly maxNames: number;
-  /** A client has accepted the successor of a secret that it had rejected. */
-  readonly onRepaired: (stream: SdsStream, kind: Secret['kind']) => void;
+  /** A client has accepted a secret; `repaired`: the successor of one that it had rejected. */
+  readonly onAccepted: (stream: SdsStream, secret: Secret, repaired: boolean) => void;
   /** Called once, when the stream is over. */
   readonly onClosed: (stream: SdsStream) => void;
 }
@@ -84,9 +84,10 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
     this.#unasked(() => changed(this.#state, name));
   }
 
-  /** A secret of this kind was repaired on this connection: what is used together with it is sent anew. */
-  refreshPartners(kind: Secret['kind']): void {
+  /** A secret of this kind was repaired on this connection: what is used together with it, or was rejected, is sent anew. */
+  refreshPartners(kind: Secret['kind'], onlyRejected: boolean): void {
     for (const [name, interest] of this.#interests) {
+      if (onlyRejected && !this.#state.watches.get(name)?.rejected) continue;
       const result = interest.current();
       if (result.kind === 'secret' && result.secret.kind !== kind) this.#unasked(() => refresh(this.#state, name));
     }
@@ -154,9 +155,9 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
         return;
       case 'acknowledged':
         for (const name of action.names) this.#context.snapshot.acknowledged(name, this);
-        for (const name of action.repaired) {
+        for (const name of action.names) {
           const secret = this.#secret(name);
-          if (secret) this.#context.onRepaired(this, secret.kind);
+          if (secret) this.#context.onAccepted(this, secret, action.repaired.includes(name));
         }
         return;
       case 'rejected':

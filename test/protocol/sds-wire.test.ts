@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type ServiceError, status } from '@grpc/grpc-js';
 import { SECRET_TYPE_URL, sdsMethod } from '../../src/rpc/index.js';
-import { namesOf, secretsOf } from '../support/sds-client.js';
+import { namesOf, type SdsTestClient, secretsOf } from '../support/sds-client.js';
 import { startTestServer } from '../support/sds-server.js';
 import { until } from '../support/until.js';
 
@@ -243,6 +243,61 @@ describe('a request that is itself wrong', () => {
       assert.deepEqual(server.faults, []);
     });
   }
+});
+
+describe('an Envoy that rejects a secret', () => {
+  const answer = (stream: ReturnType<SdsTestClient['delta']>, nonce: string, error?: string) =>
+    stream.send({ responseNonce: nonce, ...(error !== undefined && { errorDetail: { code: 13, message: error } }) });
+
+  async function subscribed(client: SdsTestClient) {
+    const [cert, roots] = [client.delta(), client.delta()];
+    cert.send({ resourceNamesSubscribe: ['default'] });
+    const first = await cert.next();
+    roots.send({ resourceNamesSubscribe: ['ROOTCA'] });
+    return { cert, roots, firstCert: first.nonce, firstRoots: (await roots.next()).nonce };
+  }
+
+  it('hears no more of it while nothing changes, whatever else it accepts (X1)', async () => {
+    await using server = await startTestServer();
+    const client = server.connect();
+    const { cert, roots, firstCert, firstRoots } = await subscribed(client);
+    answer(cert, firstCert, 'bad key');
+    answer(roots, firstRoots);
+    await client.fence();
+    assert.equal(cert.waiting.length + roots.waiting.length, 0);
+  });
+
+  it('gets the partner anew once the repaired one is accepted: the same content in other bytes', async () => {
+    await using server = await startTestServer();
+    const client = server.connect();
+    const { cert, roots, firstCert, firstRoots } = await subscribed(client);
+    answer(cert, firstCert, 'bad key');
+    answer(roots, firstRoots, "the certificate's fault");
+    await client.fence();
+    server.manager.setCertificate('default', 'repaired');
+    answer(cert, (await cert.next()).nonce);
+    const again = await roots.next();
+    assert.equal(secretsOf(again)[0]?.validationContext?.trustedCa?.inlineBytes?.toString(), 'roots r1\n');
+    answer(roots, again.nonce);
+    await client.fence();
+    assert.equal(cert.waiting.length + roots.waiting.length, 0);
+  });
+
+  it('gets it anew also if it took the bad partner unseen, as one that starts does', async () => {
+    await using server = await startTestServer();
+    const [client, other] = [server.connect(), server.connect()];
+    const { cert, roots, firstCert, firstRoots } = await subscribed(client);
+    const bystander = await subscribed(other);
+    answer(cert, firstCert);
+    answer(roots, firstRoots, "the certificate's fault");
+    await client.fence();
+    assert.equal(roots.waiting.length, 0);
+    server.manager.setCertificate('default', 'repaired');
+    answer(cert, (await cert.next()).nonce);
+    assert.equal(secretsOf(await roots.next())[0]?.validationContext?.trustedCa?.inlineBytes?.toString(), 'roots r1\n');
+    await Promise.all([client.fence(), other.fence()]);
+    assert.equal(bystander.roots.waiting.length, 0, 'to that client only');
+  });
 });
 
 describe('a secret that requires another', () => {
