@@ -59,7 +59,7 @@ describe('whatever is written in', () => {
     await fc.assert(
       fc.asyncProperty(fc.constantFrom(...variables), fc.string({ unit: 'binary' }), async (variable, value) => {
         try {
-          await loadConfig({ flags: {}, env: { [variable]: value }, cwd: '/work' });
+          await loadConfig({ flags: {}, env: { [variable]: value }, cwd: '/base' });
         } catch (error) {
           assert.ok(error instanceof SdsdError, String(error));
         }

@@ -25,7 +25,7 @@ interface Given {
 let files = 0;
 
 async function load({ flags = {}, env = {}, yaml }: Given): Promise<Config> {
-  return loadConfig({ flags, env, cwd: '/work', file: yaml === undefined ? undefined : writeYaml(yaml) });
+  return loadConfig({ flags, env, cwd: '/base', file: yaml === undefined ? undefined : writeYaml(yaml) });
 }
 
 function writeYaml(text: string): string {
@@ -48,11 +48,11 @@ async function refusalOf(given: Given): Promise<SdsdError> {
 
 test('needs no settings at all', async () => {
   assert.deepEqual(await load({}), {
-    socket: '/work/var/run/secrets/workload-spiffe-uds/socket',
+    socket: '/base/var/run/secrets/workload-spiffe-uds/socket',
     socketMode: 0o660,
-    stateDir: '/work/var/lib/sdsd',
+    stateDir: '/base/var/lib/sdsd',
     stateKeyFile: undefined,
-    controlSocket: '/work/var/run/sdsd/admin.sock',
+    controlSocket: '/base/var/run/sdsd/admin.sock',
     identity: {
       trustDomain: 'cluster.local',
       namespace: 'default',
@@ -79,7 +79,7 @@ test('a flag counts before the environment, the environment before the file, the
     [{ flags, env, yaml }, '/flag'],
     [{ env, yaml }, '/env'],
     [{ yaml }, '/file'],
-    [{}, '/work/var/run/secrets/workload-spiffe-uds/socket'],
+    [{}, '/base/var/run/secrets/workload-spiffe-uds/socket'],
   ];
   for (const [given, socket] of cases) assert.equal((await load(given)).socket, socket);
 });
@@ -126,11 +126,11 @@ test('takes every setting from the environment and from the file alike', async (
   }
   assert.deepEqual(await load({ env }), fromFile);
   assert.deepEqual(fromFile, {
-    socket: '/work/a.sock',
+    socket: '/base/a.sock',
     socketMode: 0o600,
-    stateDir: '/work/state',
+    stateDir: '/base/state',
     stateKeyFile: '/keys/state.key',
-    controlSocket: '/work/c.sock',
+    controlSocket: '/base/c.sock',
     identity: {
       trustDomain: 'example.org',
       namespace: 'shop',
@@ -141,7 +141,7 @@ test('takes every setting from the environment and from the file alike', async (
     certificates: { ttl: 3_600_000, gracePeriodRatio: 0.25, gracePeriodRatioJitter: 0 },
     ca: {
       provider: 'local',
-      files: { cert: '/work/ca.pem', key: '/keys/ca.key', root: '/work/root.pem' },
+      files: { cert: '/base/ca.pem', key: '/keys/ca.key', root: '/base/root.pem' },
       intermediate: true,
     },
     keys: { spec: { kind: 'rsa', bits: 3072 }, encoding: 'pkcs8' },
@@ -312,8 +312,8 @@ test('wants certificate and key of an own CA together', async () => {
     for (const variable of Object.keys(env)) assert.match(message, new RegExp(`given: .*${variable}`));
   }
   assert.deepEqual((await load({ env: { SDSD_CA_CERT: 'a', SDSD_CA_KEY: 'b' } })).ca.files, {
-    cert: '/work/a',
-    key: '/work/b',
+    cert: '/base/a',
+    key: '/base/b',
     root: undefined,
   });
 });
@@ -362,8 +362,8 @@ test('says that a file cannot be read', async () => {
 
 test('gives clients the sockets even if the rest of the configuration is wrong', async () => {
   const env = { SECRET_TTL: 'nonsense', CA_PROVIDER: 'Citadel', SDS_SOCKET: '/s' };
-  const config = await loadClientConfig({ flags: { controlSocket: 'c' }, env, cwd: '/work' });
-  assert.deepEqual(config, { socket: '/s', controlSocket: '/work/c', trustDomain: 'cluster.local' });
+  const config = await loadClientConfig({ flags: { controlSocket: 'c' }, env, cwd: '/base' });
+  assert.deepEqual(config, { socket: '/s', controlSocket: '/base/c', trustDomain: 'cluster.local' });
 });
 
 test('is frozen through and through', async () => {
