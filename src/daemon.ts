@@ -90,6 +90,7 @@ async function assemble(
   });
   const rpc = new RpcServer({
     onFault: (path, error) => log.error('a call failed', { method: path, error }),
+    clock,
     maxConnections: limits.connections,
     onRefused: (why) => log.warn('a connection was refused', { why }),
   });

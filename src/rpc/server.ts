@@ -12,6 +12,7 @@ import {
   type ServerMethodDefinition,
   status,
 } from '@grpc/grpc-js';
+import type { Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
 import type { Decode } from './descriptors.js';
 import { type ListenOptions, listenUnix, type UnixListener } from './unix-socket.js';
@@ -48,17 +49,21 @@ export type UnaryResult = { readonly message: Buffer } | { readonly error: EndSt
 export interface RpcServerOptions {
   /** Told of a fault of ours while a call was handled; the call was ended with INTERNAL. */
   readonly onFault: (path: string, error: unknown) => void;
+  readonly clock: Clock;
   /** How many connections may be open at a time; one more is cut at once. */
   readonly maxConnections: number;
   /** Told when connections begin to be refused. */
   readonly onRefused: (why: string) => void;
 }
 
-/** The first bytes of a client in HTTP/2 (RFC 9113, section 3.4): the preface and empty SETTINGS. */
-export const HTTP2_GREETING = Buffer.concat([
-  Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
-  Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]),
-]);
+/** What every HTTP/2 client begins with (RFC 9113, section 3.4), and then its SETTINGS, here empty. */
+const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
+export const HTTP2_GREETING = Buffer.concat([PREFACE, Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0])]);
+
+/** How long a client may take to begin. */
+const GREETING_TIMEOUT_MS = 10_000;
+
+const ignore = (): void => undefined;
 
 type AnyHandler = (call: StreamCall) => StreamHandler<unknown>;
 
@@ -153,7 +158,32 @@ export class RpcServer {
     Object.defineProperty(socket, 'remoteAddress', { value: `c${++this.#accepted}`, configurable: true });
     this.#sockets.add(socket);
     socket.once('close', () => this.#sockets.delete(socket));
-    this.#injector.injectConnection(socket);
+    this.#greet(socket);
+  }
+
+  /** Begins HTTP/2 when the client has; one that does not keeps a place from others only for a while. */
+  #greet(socket: Socket): void {
+    const { clock } = this.#options;
+    const timer = clock.at(clock.now() + GREETING_TIMEOUT_MS, () => socket.destroy());
+    let received = Buffer.alloc(0);
+    const onReadable = (): void => {
+      const chunk: Buffer | null = socket.read();
+      if (!chunk) return;
+      received = Buffer.concat([received, chunk]);
+      if (!PREFACE.subarray(0, received.length).equals(received.subarray(0, PREFACE.length))) {
+        socket.destroy();
+      } else if (received.length >= PREFACE.length) {
+        timer.cancel();
+        socket.removeListener('readable', onReadable);
+        socket.removeListener('error', ignore);
+        socket.unshift(received);
+        this.#injector.injectConnection(socket);
+      }
+    };
+    // Until then nobody else listens for errors; the close that follows is all there is to know.
+    socket.on('error', ignore);
+    socket.on('readable', onReadable);
+    socket.once('close', () => timer.cancel());
   }
 
   #intercept(

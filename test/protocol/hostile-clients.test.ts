@@ -224,6 +224,27 @@ describe('nonsense', () => {
     await check();
   });
 
+  it('silence, or half a greeting, ends its connection after a while, and no other', async () => {
+    await using server = await startTestServer({ maxConnections: 5 });
+    const check = await witness(server);
+    const slow = ['', 'P', 'PRI * HTTP/2.0\r\n'].map((beginning) => {
+      const socket = connect(server.socket);
+      socket.write(beginning);
+      return new Promise<void>((resolve) => {
+        socket.on('error', () => undefined);
+        socket.on('close', () => resolve());
+        socket.resume();
+      });
+    });
+    await until('four connections', () => server.rpc.connections === 4);
+    await server.clock.advance(9_999);
+    assert.equal(server.rpc.connections, 4);
+    await server.clock.advance(1);
+    await Promise.all(slow);
+    assert.equal(server.rpc.connections, 1);
+    await check();
+  });
+
   it('names of every shape are not served, and the stream goes on', async () => {
     await using server = await startTestServer();
     const client = server.connect();

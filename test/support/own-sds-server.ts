@@ -35,6 +35,7 @@ export async function startOwnServer({ socket, ackTimeoutMs = 10_000 }: OwnServe
   const manager = new FakeSecretManager();
   const sds = new SdsServer({ manager, clock: systemClock, log, ackTimeoutMs, maxStreams: 100, maxNamesPerStream: 10 });
   const rpc = new WatchedRpcServer({
+    clock: systemClock,
     maxConnections: 100,
     onFault: (path, error) => log.error('a call failed', { path, error }),
     onRefused: (why) => log.error(why),

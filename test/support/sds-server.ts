@@ -43,6 +43,7 @@ export async function startTestServer({
   const sds = new SdsServer({ manager, clock, log: silentLogger, ackTimeoutMs: 10_000, maxStreams, maxNamesPerStream });
   const rpc = new RpcServer({
     onFault: (_, error) => faults.push(error),
+    clock,
     maxConnections,
     onRefused: () => undefined,
   });
