@@ -36,10 +36,7 @@ export async function soak({ cycles, rotations }: SoakOptions): Promise<SoakResu
     const round = async (part: number): Promise<Measure> => {
       await comeAndGo(ready.socket, cycles * part);
       await ask(server, { kind: 'rotate', times: Math.ceil(rotations * part) });
-      return until('every stream gone', async () => {
-        const { measure } = await ask(server, { kind: 'measure' });
-        return measure.streams === 0 && measure;
-      });
+      return settled(server);
     };
     const before = await round(0.1);
     return { before, after: await round(0.9) };
@@ -47,6 +44,21 @@ export async function soak({ cycles, rotations }: SoakOptions): Promise<SoakResu
     if (server.connected) server.send({ kind: 'stop' } satisfies SoakRequest);
     if (server.exitCode === null) await once(server, 'exit');
   }
+}
+
+/**
+ * What the daemon holds once its streams are gone and nothing more is being given back: the system closes what belongs to a
+ * connection a little later than the connection.
+ */
+async function settled(server: ChildProcess): Promise<Measure> {
+  let last: Measure | undefined;
+  let same = 0;
+  return until('every stream gone, and the rest given back', async () => {
+    const { measure } = await ask(server, { kind: 'measure' });
+    same = measure.handles === last?.handles && measure.descriptors === last.descriptors ? same + 1 : 0;
+    last = measure;
+    return measure.streams === 0 && same >= 5 && measure;
+  });
 }
 
 async function reply(server: ChildProcess): Promise<SoakReply> {
