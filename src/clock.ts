@@ -17,7 +17,7 @@ export interface Timer {
 }
 
 /** No timer sleeps longer than this before it looks at the wall clock again. Also keeps delays below Node's 2^31 − 1 ms. */
-export const RECHECK_MS = 30_000;
+const RECHECK_MS = 30_000;
 
 export const systemClock: Clock = {
   now: () => Date.now(),

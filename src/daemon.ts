@@ -69,7 +69,13 @@ async function assemble(
   const failed = new Promise<SdsdError>((resolve) => {
     fail = resolve;
   });
-  const state = await openStateDirectory({ path: config.stateDir, clock, onTaken: (error) => fail(error) });
+  const state = await openStateDirectory({
+    path: config.stateDir,
+    clock,
+    onLockLost: (error) =>
+      log.error('the lock of the state directory was deleted, and cannot be made again for now', { error }),
+    onTaken: (error) => fail(error),
+  });
   closing.add(() => state.unlock());
 
   const ca = givenCa ?? (await openCa(config, log, clock));

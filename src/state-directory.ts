@@ -15,6 +15,8 @@ export interface StateDirectoryOptions {
   /** Absolute. */
   readonly path: string;
   readonly clock: Clock;
+  /** Told once when the lock was deleted by hand and cannot be made again for now. */
+  readonly onLockLost: (error: unknown) => void;
   /** Told when another sdsd has taken the directory, which it can only after the lock was deleted by hand. */
   readonly onTaken: (error: SdsdError) => void;
 }
@@ -29,7 +31,8 @@ export interface StateDirectory {
  * Makes the directory (0700) if it is not there, and locks it. Throws ERR_SDSD_STATE if it cannot be used, and
  * ERR_SDSD_STATE_LOCKED if another sdsd has it.
  */
-export async function openStateDirectory({ path, clock, onTaken }: StateDirectoryOptions): Promise<StateDirectory> {
+export async function openStateDirectory(options: StateDirectoryOptions): Promise<StateDirectory> {
+  const { path } = options;
   try {
     // Only the directory itself is for this user alone: others may have to pass through those above it.
     makeDirectories(dirname(path));
@@ -43,7 +46,7 @@ export async function openStateDirectory({ path, clock, onTaken }: StateDirector
   } catch (error) {
     throw unusable(path, error);
   }
-  const lock = await takeLock(path, clock, onTaken);
+  const lock = await takeLock(options);
   try {
     await checkFormat(path);
     await removeLeftovers(path);
@@ -58,7 +61,7 @@ export async function openStateDirectory({ path, clock, onTaken }: StateDirector
  * The lock is a Unix socket that answers: the kernel ends it with the process, however that dies, and it works between
  * containers that share the directory.
  */
-async function takeLock(path: string, clock: Clock, onTaken: StateDirectoryOptions['onTaken']): Promise<UnixListener> {
+async function takeLock({ path, clock, onLockLost, onTaken }: StateDirectoryOptions): Promise<UnixListener> {
   const listen = (): Promise<UnixListener> => {
     const server = createServer((socket) => {
       socket.on('error', () => socket.destroy());
@@ -81,7 +84,7 @@ async function takeLock(path: string, clock: Clock, onTaken: StateDirectoryOptio
     listen,
     clock,
     onRestored: () => undefined,
-    onLost: () => undefined,
+    onLost: onLockLost,
     onTaken,
   });
 }

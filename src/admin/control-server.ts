@@ -6,7 +6,7 @@ import { keepListening, listenUnix } from '../rpc/index.js';
 import type { ControlErrorBody, DaemonControl, IssueRequest } from './daemon-control.js';
 
 /** No request body is longer. */
-export const MAX_BODY_BYTES = 64 * 1024;
+const MAX_BODY_BYTES = 64 * 1024;
 
 /** Only the user that runs the daemon may give it commands. */
 const SOCKET_MODE = 0o600;

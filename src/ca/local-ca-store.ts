@@ -1,6 +1,7 @@
-import { chmod, type FileHandle, link, mkdir, open, rename, rm, stat } from 'node:fs/promises';
+import { chmod, type FileHandle, link, open, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { syncDirectory, writeTemporary } from '../atomic-file.js';
+import { makeDirectories } from '../directories.js';
 import { errnoOf, messageOf, SdsdError } from '../errors.js';
 import {
   encodePrivateKey,
@@ -107,7 +108,7 @@ export class LocalCaStore {
 
   async #makeDirectory(): Promise<void> {
     try {
-      await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+      makeDirectories(this.#directory, 0o700);
       const { mode } = await stat(this.#directory);
       if ((mode & 0o077) !== 0) await chmod(this.#directory, 0o700);
     } catch (error) {

@@ -65,7 +65,7 @@ Signals: SIGTERM and SIGINT end the daemon, a second one at once; SIGUSR1 renews
 `;
 
 /** Every variable of the settings table, with what it means. */
-export function environmentHelp(): string {
+function environmentHelp(): string {
   const entries = settingList.map((setting) => {
     const also = [setting.flag, `${setting.key} in the file`].filter((name) => name !== undefined).join(', ');
     return `  ${setting.variables.join(', ')} (${also})

@@ -59,7 +59,7 @@ function times(count: number): string {
 }
 
 /** The status as a person reads it. */
-export function statusText(status: DaemonStatus, io: CliIo): string {
+function statusText(status: DaemonStatus, io: CliIo): string {
   const now = io.clock.now();
   const blocks = [daemonText(status, io, now), secretsText(status.secrets, now)];
   if (status.subscribers.length > 0) blocks.push(subscribersText(status));

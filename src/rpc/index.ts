@@ -4,9 +4,7 @@ export { keepListening } from './kept-socket.js';
 export {
   type Decoded,
   type EndStatus,
-  HTTP2_GREETING,
   RpcServer,
-  type RpcServerOptions,
   type StreamCall,
   type StreamHandler,
   status,

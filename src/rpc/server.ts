@@ -58,7 +58,7 @@ export interface RpcServerOptions {
 
 /** What every HTTP/2 client begins with (RFC 9113, section 3.4), and then its SETTINGS, here empty. */
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
-export const HTTP2_GREETING = Buffer.concat([PREFACE, Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0])]);
+const HTTP2_GREETING = Buffer.concat([PREFACE, Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0])]);
 
 /** How long a client may take to begin. */
 const GREETING_TIMEOUT_MS = 10_000;

@@ -4,9 +4,10 @@
  * file name are authenticated, so that files cannot be exchanged for one another.
  */
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto';
-import { mkdir, readFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { writeFileAtomic } from '../atomic-file.js';
+import { makeDirectories } from '../directories.js';
 import { errnoOf, messageOf, SdsdError } from '../errors.js';
 import type { Logger } from '../log.js';
 import { parseCertificates } from '../pki/index.js';
@@ -43,7 +44,7 @@ export function encryptedIdentityStore({ directory, key, log }: EncryptedStoreOp
     async save(name, stored) {
       const path = join(directory, fileOf(name));
       try {
-        await mkdir(directory, { recursive: true, mode: 0o700 });
+        makeDirectories(directory, 0o700);
         await writeFileAtomic(path, encrypt(encode(stored), key, fileOf(name)), 0o600);
       } catch (error) {
         throw new SdsdError(

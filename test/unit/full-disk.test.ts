@@ -121,7 +121,12 @@ describe('a full disk', { skip: noMount }, () => {
     assert.ok(disk);
     await disk.fill();
     const open = () =>
-      openStateDirectory({ path: join(disk.path, 'state'), clock: systemClock, onTaken: () => undefined });
+      openStateDirectory({
+        path: join(disk.path, 'state'),
+        clock: systemClock,
+        onLockLost: () => undefined,
+        onTaken: () => undefined,
+      });
     await assert.rejects(open(), (error: Error & { code?: string }) => {
       assert.equal(error.code, 'ERR_SDSD_STATE');
       assert.ok(error.message.includes(disk.path));
@@ -155,7 +160,12 @@ describe('a directory that this user may not write to', () => {
     await chmod(directory.path, 0o555);
     await unprivileged(() =>
       assert.rejects(
-        openStateDirectory({ path: join(directory.path, 'state'), clock: systemClock, onTaken: () => undefined }),
+        openStateDirectory({
+          path: join(directory.path, 'state'),
+          clock: systemClock,
+          onLockLost: () => undefined,
+          onTaken: () => undefined,
+        }),
         { code: 'ERR_SDSD_STATE', message: /EACCES/, hint: /--state-dir/ },
       ),
     );

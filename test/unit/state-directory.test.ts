@@ -8,13 +8,14 @@ import { systemClock } from '../../src/clock.js';
 import { openStateDirectory } from '../../src/state-directory.js';
 import { temporaryDirectory } from '../support/temp.js';
 
-const open = (path: string) => openStateDirectory({ path, clock: systemClock, onTaken: () => undefined });
+const open = (path: string) =>
+  openStateDirectory({ path, clock: systemClock, onLockLost: () => undefined, onTaken: () => undefined });
 
 /** Another process that has the directory. */
 async function holder(path: string): Promise<ChildProcess> {
   const url = JSON.stringify(new URL('../../src/state-directory.ts', import.meta.url).href);
   const script = `const { openStateDirectory } = await import(${url});
-    await openStateDirectory({ path: ${JSON.stringify(path)}, clock: { now: Date.now, at: () => ({ cancel() {} }) }, onTaken() {} }); console.log('has it'); setInterval(() => {}, 1000);`;
+    await openStateDirectory({ path: ${JSON.stringify(path)}, clock: { now: Date.now, at: () => ({ cancel() {} }) }, onLockLost() {}, onTaken() {} }); console.log('has it'); setInterval(() => {}, 1000);`;
   const child = spawn(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', script], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
