@@ -1,13 +1,13 @@
 /** Joins the parts, in the one order in which they start and stop. */
 import { join } from 'node:path';
+import { type DaemonCa, daemonControl } from './admin/control-handlers.js';
 import type { DaemonControl } from './admin/index.js';
 import { type LocalCa, openLocalCa } from './ca/index.js';
 import { type Clock, systemClock } from './clock.js';
 import type { Config } from './config/index.js';
-import { type DaemonCa, daemonControl } from './control-handlers.js';
 import { SdsdError } from './errors.js';
 import type { Logger } from './log.js';
-import { controlPlaneIdentifier, keepListening, RpcServer } from './rpc/index.js';
+import { controlPlaneIdentifier, RpcServer } from './rpc/index.js';
 import { CONTROL_PLANE_IDENTIFIER, SdsServer } from './sds/index.js';
 import {
   CachingSecretManager,
@@ -19,7 +19,8 @@ import {
   trustBundleFile,
   WORKLOAD_NAME,
 } from './secrets/index.js';
-import { openStateDirectory } from './state-directory.js';
+import { keepListening, lockDirectory } from './sockets/index.js';
+import { closedToGroup, openStateDirectory } from './storage/index.js';
 
 /** How long streams that were ended may take to be delivered before their connections are cut. */
 const DRAIN_MS = 500;
@@ -71,10 +72,15 @@ async function assemble(
   });
   const state = await openStateDirectory({
     path: config.stateDir,
-    clock,
-    onLockLost: (error) =>
-      log.error('the lock of the state directory was deleted, and cannot be made again for now', { error }),
-    onTaken: (error) => fail(error),
+    trusted: config.workingDirectory,
+    lock: (path) =>
+      lockDirectory({
+        path,
+        clock,
+        onLost: (error) =>
+          log.error('the lock of the state directory was deleted, and cannot be made again for now', { error }),
+        onTaken: (error) => fail(error),
+      }),
   });
   closing.add(() => state.unlock());
 
@@ -113,8 +119,8 @@ async function assemble(
         .listen({
           path: socket,
           mode: config.socketMode,
+          setting: '--socket or SDS_SOCKET',
           clock,
-          onMute: () => log.warn('a socket was in the way whose server answered nothing; it was replaced', { socket }),
         })
         .catch((error: unknown) => nameOwner(socket, error)),
     clock,
@@ -123,6 +129,10 @@ async function assemble(
     onTaken: (error) => fail(error),
   });
   closing.add(() => listener.close());
+  const closed = config.socketMode & 0o070 ? closedToGroup(socket) : undefined;
+  if (closed) {
+    log.warn("the socket's group cannot reach it: it may not pass a directory above it", { socket, directory: closed });
+  }
 
   const control = daemonControl({ config, ca, manager, sds, clock, startedAt, log });
   const ready = firstCertificate(manager, closing);

@@ -49,7 +49,7 @@ export const errorCodes = {
   },
   ERR_SDSD_STATE: {
     meaning: 'The state directory cannot be used.',
-    cure: "Let the daemon's user write there, with mode 0700, or choose another with `--state-dir`.",
+    cure: "Use an empty directory of the daemon's own user, with mode 0700, or choose another with `--state-dir`.",
   },
   ERR_SDSD_STATE_LOCKED: {
     meaning: 'Another sdsd uses the same state directory.',
@@ -60,8 +60,8 @@ export const errorCodes = {
     cure: 'The message says why. The path may have at most 107 bytes; its mode and group say who may use it.',
   },
   ERR_SDSD_SOCKET_IN_USE: {
-    meaning: 'Another server answers on the socket.',
-    cure: 'Stop it, or choose another path with `--socket`; `ss -xlp` shows who listens.',
+    meaning: 'Another process listens on the socket.',
+    cure: 'Stop it, or choose another path; the message names the option, and how to find the process.',
   },
   ERR_SDSD_SDS: {
     meaning: 'An SDS server gave no usable answer.',

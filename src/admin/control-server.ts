@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Clock } from '../clock.js';
 import { type ErrorCode, SdsdError } from '../errors.js';
 import type { Logger } from '../log.js';
-import { keepListening, listenUnix } from '../rpc/index.js';
+import { keepListening, listenUnix } from '../sockets/index.js';
 import type { ControlErrorBody, DaemonControl, IssueRequest } from './daemon-control.js';
 
 /** No request body is longer. */
@@ -35,7 +35,13 @@ export async function startControlServer(options: ControlServerOptions): Promise
   return keepListening({
     listen: async () => {
       const server = httpServer(options);
-      const listener = await listenUnix(server, { path, mode: SOCKET_MODE, greeting: GREETING, clock });
+      const listener = await listenUnix(server, {
+        path,
+        mode: SOCKET_MODE,
+        greeting: GREETING,
+        setting: '--control-socket or SDSD_CONTROL_SOCKET',
+        clock,
+      });
       return {
         ...listener,
         async close() {

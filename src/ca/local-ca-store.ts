@@ -1,7 +1,5 @@
 import { chmod, type FileHandle, link, open, rename, rm, stat } from 'node:fs/promises';
-import { join } from 'node:path';
-import { syncDirectory, writeTemporary } from '../atomic-file.js';
-import { makeDirectories } from '../directories.js';
+import { dirname, join } from 'node:path';
 import { errnoOf, messageOf, SdsdError } from '../errors.js';
 import {
   encodePrivateKey,
@@ -12,6 +10,7 @@ import {
   privateKeyOf,
   verifyPath,
 } from '../pki/index.js';
+import { makeDirectories, ownershipFault, syncDirectory, writeTemporary } from '../storage/index.js';
 import type { KeyedCertificate } from './authority.js';
 
 /** What the local CA keeps between runs. */
@@ -37,8 +36,8 @@ export class LocalCaStore {
 
   /**
    * What is stored, or undefined when the file does not exist. Throws `ERR_SDSD_CA_FILES` for a file that others can
-   * read, that is broken, or whose parts do not belong together: it is never replaced unasked, because every workload
-   * trusts the root in it.
+   * read, that belongs to another user, that is a link to nothing, that is broken, or whose parts do not belong together: it
+   * is never replaced unasked, because every workload trusts the root in it.
    */
   async load(): Promise<StoredCa | undefined> {
     const content = await this.#read();
@@ -76,9 +75,13 @@ export class LocalCaStore {
   async #read(): Promise<Buffer | undefined> {
     let handle: FileHandle | undefined;
     try {
+      // What is above the CA's own directory is for whoever chose it to judge.
+      const fault = ownershipFault({ path: this.file, trusted: dirname(this.#directory) });
+      if (fault) throw this.#broken(fault.what, fault.cure);
       handle = await open(this.file, 'r');
-      const { mode } = await handle.stat();
-      if ((mode & 0o077) !== 0) {
+      const found = await handle.stat();
+      if (!found.isFile()) throw this.#broken('it is not a file', 'restore it from a backup');
+      if ((found.mode & 0o077) !== 0) {
         throw this.#broken('others than its owner may read or write it', `run: chmod 600 ${this.file}`);
       }
       return await handle.readFile();

@@ -1,6 +1,7 @@
 import { isIP } from 'node:net';
 import { isAbsolute } from 'node:path';
 import { SdsdError } from '../errors.js';
+import { MAX_SOCKET_PATH_BYTES } from '../sockets/index.js';
 import { type Json, type JsonObject, toYaml } from './yaml.js';
 
 /** What the Envoy does: takes mTLS connections in, sends requests out over mTLS, or both. */
@@ -104,9 +105,6 @@ export function parseAddress(value: string, option: string): Address {
 }
 
 // ---- Options
-
-// `sun_path` has 108 bytes on Linux, with the final NUL. Envoy runs there even if this command does not.
-const MAX_SOCKET_PATH_BYTES = 107;
 
 interface Settings {
   readonly socket: string;

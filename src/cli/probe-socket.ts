@@ -1,57 +1,28 @@
 import type { Stats } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
-import { connect } from 'node:net';
 import type { Clock } from '../clock.js';
 import { errnoOf, SdsdError } from '../errors.js';
+import { HTTP2_GREETING, type Probe, probeSocket } from '../sockets/index.js';
 
-/** What a new connection to a Unix socket meets. */
-export type Probe =
-  | { readonly kind: 'http2' }
-  /** It does not even come about. */
-  | { readonly kind: 'refused'; readonly error: Error }
-  /** Something else than HTTP/2 is answered, or the connection is closed. */
-  | { readonly kind: 'other' }
-  | { readonly kind: 'mute' };
-
-/** What a client says first, with empty SETTINGS: https://www.rfc-editor.org/rfc/rfc9113#section-3.4 */
-const PREFACE = Buffer.concat([
-  Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
-  Buffer.from('000000040000000000', 'hex'),
-]);
 const FRAME_HEADER_BYTES = 9;
 const SETTINGS = 4;
 
-/** Connects, and waits at most `timeoutMs` for what an HTTP/2 server must say first. Never rejects. */
-export function probeSocket(path: string, clock: Clock, timeoutMs: number): Promise<Probe> {
-  return new Promise((resolve) => {
-    const socket = connect(path);
-    const timer = clock.at(clock.now() + timeoutMs, () => end({ kind: 'mute' }));
-    const end = (probe: Probe): void => {
-      timer.cancel();
-      socket.destroy();
-      resolve(probe);
-    };
-    let connected = false;
-    let received = Buffer.alloc(0);
-    socket.on('connect', () => {
-      connected = true;
-      socket.write(PREFACE);
-    });
-    socket.on('data', (bytes: Buffer) => {
-      received = Buffer.concat([received, bytes]);
-      if (received.length >= FRAME_HEADER_BYTES) end({ kind: received[3] === SETTINGS ? 'http2' : 'other' });
-    });
-    socket.on('error', (error) => end(connected ? { kind: 'other' } : { kind: 'refused', error }));
-    socket.on('close', () => end({ kind: 'other' }));
-  });
+/** Waits at most `timeoutMs` for what an HTTP/2 server must say first: `speaks`. Never rejects. */
+export async function probeHttp2(path: string, clock: Clock, timeoutMs: number): Promise<Probe | { kind: 'speaks' }> {
+  const probe = await probeSocket({ path, greeting: HTTP2_GREETING, least: FRAME_HEADER_BYTES, clock, timeoutMs });
+  return probe.kind === 'answers' && probe.bytes[3] === SETTINGS ? { kind: 'speaks' } : probe;
 }
 
 /** Why no SDS server can be asked on this socket; undefined for a server that speaks HTTP/2. */
-export async function socketFault(path: string, probe: Probe): Promise<SdsdError | undefined> {
+export async function socketFault(
+  path: string,
+  probe: Awaited<ReturnType<typeof probeHttp2>>,
+): Promise<SdsdError | undefined> {
   switch (probe.kind) {
-    case 'http2':
+    case 'speaks':
       return undefined;
-    case 'other':
+    case 'answers':
+    case 'closed':
       return new SdsdError('ERR_SDSD_SOCKET', `what listens on ${path} is no SDS server: it does not speak HTTP/2`, {
         hint: 'say with --socket where the SDS server listens; the control socket is another one',
       });

@@ -2,7 +2,7 @@ import type { connectivityState, Metadata, ServiceError } from '@grpc/grpc-js';
 import type { Clock } from '../clock.js';
 import { messageOf, SdsdError } from '../errors.js';
 import type { Any, DataSource, SecretMessage } from '../rpc/descriptors.js';
-import { probeSocket, socketFault } from './probe-socket.js';
+import { probeHttp2, socketFault } from './probe-socket.js';
 
 /** How a secret is asked for: state of the world, incremental, or one request and one answer. */
 export type SdsMethod = 'sotw' | 'delta' | 'fetch';
@@ -245,7 +245,7 @@ const READY: connectivityState.READY = 2;
 
 /** Why the first secret has not come in time. */
 async function lateness({ socket, name, timeoutMs, clock }: SdsQuery, wasReached: boolean): Promise<SdsdError> {
-  const fault = wasReached ? undefined : await socketFault(socket, await probeSocket(socket, clock, MUTE_AFTER_MS));
+  const fault = wasReached ? undefined : await socketFault(socket, await probeHttp2(socket, clock, MUTE_AFTER_MS));
   if (fault) return gone(fault);
   return new ServerGone(
     'ERR_SDSD_TIMEOUT',
@@ -276,7 +276,7 @@ async function grpcFailure(
   const message = `asked for ${name}, the server on ${socket} answered ${code}: ${error.details}`;
   if (!GONE.has(code)) return new SdsdError('ERR_SDSD_SDS', message, options);
   // grpc-js gives what happened to the connection and what the server said the same form.
-  const fault = await socketFault(socket, await probeSocket(socket, clock, Math.max(leftMs, MUTE_AFTER_MS)));
+  const fault = await socketFault(socket, await probeHttp2(socket, clock, Math.max(leftMs, MUTE_AFTER_MS)));
   return fault ? gone(fault) : new ServerGone('ERR_SDSD_SDS', message, options);
 }
 

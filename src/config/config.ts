@@ -3,6 +3,8 @@ import type { KeyAlgorithm, KeyFormat } from '../pki/index.js';
 
 /** Everything that can be configured, checked and complete. Frozen, with all that it holds. Paths are absolute. */
 export interface Config {
+  /** The directory that relative paths are below, absolute. */
+  readonly workingDirectory: string;
   /** The Unix socket that Envoy asks for secrets. */
   readonly socket: string;
   /** Permission bits of `socket`, such as 0o660. */

@@ -34,6 +34,7 @@ export type ClientConfig = Pick<Config, 'socket' | 'controlSocket'> & Pick<Workl
 export async function loadConfig(sources: ConfigSources): Promise<Config> {
   const values = await openSources(sources);
   return deepFreeze({
+    workingDirectory: sources.cwd,
     socket: values.required(settings.socket),
     socketMode: values.required(settings.socketMode),
     stateDir: values.required(settings.stateDir),

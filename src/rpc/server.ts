@@ -14,8 +14,8 @@ import {
 } from '@grpc/grpc-js';
 import type { Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
+import { HTTP2_GREETING, HTTP2_PREFACE, type ListenOptions, listenUnix, type UnixListener } from '../sockets/index.js';
 import type { Decode } from './descriptors.js';
-import { type ListenOptions, listenUnix, type UnixListener } from './unix-socket.js';
 
 export { status } from '@grpc/grpc-js';
 
@@ -55,10 +55,6 @@ export interface RpcServerOptions {
   /** Told when connections begin to be refused. */
   readonly onRefused: (why: string) => void;
 }
-
-/** What every HTTP/2 client begins with (RFC 9113, section 3.4), and then its SETTINGS, here empty. */
-const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
-const HTTP2_GREETING = Buffer.concat([PREFACE, Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0])]);
 
 /** How long a client may take to begin. */
 const GREETING_TIMEOUT_MS = 10_000;
@@ -170,9 +166,9 @@ export class RpcServer {
       const chunk: Buffer | null = socket.read();
       if (!chunk) return;
       received = Buffer.concat([received, chunk]);
-      if (!PREFACE.subarray(0, received.length).equals(received.subarray(0, PREFACE.length))) {
+      if (!HTTP2_PREFACE.subarray(0, received.length).equals(received.subarray(0, HTTP2_PREFACE.length))) {
         socket.destroy();
-      } else if (received.length >= PREFACE.length) {
+      } else if (received.length >= HTTP2_PREFACE.length) {
         timer.cancel();
         socket.removeListener('readable', onReadable);
         socket.removeListener('error', ignore);

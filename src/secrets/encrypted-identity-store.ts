@@ -6,11 +6,10 @@
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { writeFileAtomic } from '../atomic-file.js';
-import { makeDirectories } from '../directories.js';
 import { errnoOf, messageOf, SdsdError } from '../errors.js';
 import type { Logger } from '../log.js';
 import { parseCertificates } from '../pki/index.js';
+import { makeDirectories, writeFileAtomic } from '../storage/index.js';
 import type { IdentityStore, StoredIdentity } from './identity-store.js';
 
 const MARK = Buffer.from('sdsd-identity-1\n');

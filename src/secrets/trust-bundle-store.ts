@@ -1,8 +1,8 @@
 /** Keeps the trust anchors over a restart, so that an overlap of two roots is not cut short by one. */
 import { readFile } from 'node:fs/promises';
-import { writeFileAtomic } from '../atomic-file.js';
 import { errnoOf, messageOf, SdsdError } from '../errors.js';
 import { parseCertificates } from '../pki/index.js';
+import { writeFileAtomic } from '../storage/index.js';
 import type { Anchor, BundleState } from './trust-bundle.js';
 
 const FORMAT = 1;

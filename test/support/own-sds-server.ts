@@ -41,7 +41,7 @@ export async function startOwnServer({ socket, ackTimeoutMs = 10_000 }: OwnServe
     onRefused: (why) => log.error(why),
   });
   sds.register(rpc);
-  const listener = await rpc.listen({ path: socket, mode: 0o660, clock: systemClock });
+  const listener = await rpc.listen({ path: socket, mode: 0o660, setting: '--socket', clock: systemClock });
   return {
     manager,
     sds,

@@ -48,7 +48,7 @@ export async function startTestServer({
     onRefused: () => undefined,
   });
   sds.register(rpc);
-  const listener = await rpc.listen({ path: socket, mode: 0o660, clock: systemClock });
+  const listener = await rpc.listen({ path: socket, mode: 0o660, setting: '--socket', clock: systemClock });
   const clients: SdsTestClient[] = [];
   return {
     socket,

@@ -5,13 +5,12 @@ import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { writeFileAtomic } from '../../src/atomic-file.js';
 import { openLocalCa } from '../../src/ca/index.js';
 import { systemClock } from '../../src/clock.js';
 import { createCsr, generatePrivateKey } from '../../src/pki/index.js';
-import { listenUnix } from '../../src/rpc/index.js';
 import { trustBundleFile } from '../../src/secrets/index.js';
-import { openStateDirectory } from '../../src/state-directory.js';
+import { listenUnix, lockDirectory } from '../../src/sockets/index.js';
+import { openStateDirectory, writeFileAtomic } from '../../src/storage/index.js';
 import { temporaryDirectory } from '../support/temp.js';
 
 const isRoot = process.getuid?.() === 0;
@@ -54,6 +53,14 @@ async function smallDisk() {
 const probe = await smallDisk();
 await probe?.[Symbol.asyncDispose]();
 const noMount = probe === undefined && 'this user may not mount a small file system';
+
+const openState = (path: string) =>
+  openStateDirectory({
+    path,
+    trusted: '/nowhere',
+    lock: (lock) =>
+      lockDirectory({ path: lock, clock: systemClock, onLost: () => undefined, onTaken: () => undefined }),
+  });
 
 /** Runs with the rights of a user who is not root. */
 async function unprivileged(action: () => Promise<void>): Promise<void> {
@@ -120,13 +127,7 @@ describe('a full disk', { skip: noMount }, () => {
     await using disk = await smallDisk();
     assert.ok(disk);
     await disk.fill();
-    const open = () =>
-      openStateDirectory({
-        path: join(disk.path, 'state'),
-        clock: systemClock,
-        onLockLost: () => undefined,
-        onTaken: () => undefined,
-      });
+    const open = () => openState(join(disk.path, 'state'));
     await assert.rejects(open(), (error: Error & { code?: string }) => {
       assert.equal(error.code, 'ERR_SDSD_STATE');
       assert.ok(error.message.includes(disk.path));
@@ -147,6 +148,7 @@ describe('a directory that this user may not write to', () => {
           path: join(directory.path, 'socket'),
           mode: 0o660,
           greeting: Buffer.from('?'),
+          setting: '--socket',
           clock: systemClock,
         }),
         { code: 'ERR_SDSD_SOCKET', message: /EACCES/, hint: /may write/ },
@@ -159,15 +161,11 @@ describe('a directory that this user may not write to', () => {
     await using directory = await temporaryDirectory();
     await chmod(directory.path, 0o555);
     await unprivileged(() =>
-      assert.rejects(
-        openStateDirectory({
-          path: join(directory.path, 'state'),
-          clock: systemClock,
-          onLockLost: () => undefined,
-          onTaken: () => undefined,
-        }),
-        { code: 'ERR_SDSD_STATE', message: /EACCES/, hint: /--state-dir/ },
-      ),
+      assert.rejects(openState(join(directory.path, 'state')), {
+        code: 'ERR_SDSD_STATE',
+        message: /EACCES/,
+        hint: /--state-dir/,
+      }),
     );
     assert.deepEqual(await readdir(directory.path), []);
   });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { createPublicKey } from 'node:crypto';
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, chown, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, test } from 'node:test';
@@ -135,6 +135,49 @@ describe('a local CA that is opened again', () => {
     await chmod(file, 0o640);
     await assert.rejects(open(), { code: 'ERR_SDSD_CA_FILES', hint: `run: chmod 600 ${file}` });
   });
+
+  const misplaced: readonly [name: string, put: (file: string) => Promise<unknown>, message: RegExp, skip?: boolean][] =
+    [
+      [
+        'is a link to nothing: a volume that is not mounted',
+        (file) => symlink(join(home, 'volume', 'ca.pem'), file),
+        /ca\.pem is a symbolic link to .*volume\/ca\.pem, which does not exist/,
+      ],
+      ['is a directory', (file) => mkdir(file), /it is not a file/],
+      [
+        'belongs to another user',
+        async (file) => {
+          await writeFile(file, 'theirs', { mode: 0o600 });
+          await chown(file, 65_534, 65_534);
+        },
+        /ca\.pem belongs to the user with the ID 65534/,
+        process.getuid?.() !== 0,
+      ],
+      [
+        "stands in another user's directory, behind a link",
+        async (file) => {
+          await mkdir(join(home, 'theirs'));
+          await writeFile(join(home, 'theirs', 'ca.pem'), 'ours', { mode: 0o600 });
+          await chown(join(home, 'theirs'), 65_534, 65_534);
+          await symlink(join(home, 'theirs', 'ca.pem'), file);
+        },
+        /theirs belongs to the user with the ID 65534/,
+        process.getuid?.() !== 0,
+      ],
+    ];
+  for (const [name, put, message, skip = false] of misplaced) {
+    test(`refuses a file that ${name}, and makes no other`, {
+      skip: skip && 'only root can give files away',
+    }, async () => {
+      await mkdir(directory, { recursive: true, mode: 0o700 });
+      const file = join(directory, 'ca.pem');
+      await put(file);
+      const before = await lstat(file);
+      await assert.rejects(open(), { code: 'ERR_SDSD_CA_FILES', message });
+      assert.deepEqual(await readdir(directory), ['ca.pem']);
+      assert.equal((await lstat(file)).ino, before.ino);
+    });
+  }
 
   test('opens although its root has expired, says so when it is to sign, and signs again after a rotation', async () => {
     await open({ rootLifetime: HOUR });

@@ -48,6 +48,7 @@ async function refusalOf(given: Given): Promise<SdsdError> {
 
 test('needs no settings at all', async () => {
   assert.deepEqual(await load({}), {
+    workingDirectory: '/base',
     socket: '/base/var/run/secrets/workload-spiffe-uds/socket',
     socketMode: 0o660,
     stateDir: '/base/var/lib/sdsd',
@@ -126,6 +127,7 @@ test('takes every setting from the environment and from the file alike', async (
   }
   assert.deepEqual(await load({ env }), fromFile);
   assert.deepEqual(fromFile, {
+    workingDirectory: '/base',
     socket: '/base/a.sock',
     socketMode: 0o600,
     stateDir: '/base/state',

@@ -1,13 +1,14 @@
 /** Answers what the control socket asks, from the parts of a running daemon. */
-import type { DaemonControl, DaemonStatus, IssueRequest, IssueResult, SecretStatus } from './admin/index.js';
-import type { Clock } from './clock.js';
-import type { Config } from './config/index.js';
-import { SdsdError } from './errors.js';
-import type { Logger } from './log.js';
-import { chainNotAfter, joinPem, parseSpiffeId, pemBlocks } from './pki/index.js';
-import type { SdsServer } from './sds/index.js';
-import type { CaClient, CachingSecretManager, WorkloadStatus } from './secrets/index.js';
-import { productVersion } from './version.js';
+
+import type { Clock } from '../clock.js';
+import type { Config } from '../config/index.js';
+import { SdsdError } from '../errors.js';
+import type { Logger } from '../log.js';
+import { chainNotAfter, joinPem, parseSpiffeId, pemBlocks } from '../pki/index.js';
+import type { SdsServer } from '../sds/index.js';
+import type { CaClient, CachingSecretManager, WorkloadStatus } from '../secrets/index.js';
+import { productVersion } from '../version.js';
+import type { DaemonControl, DaemonStatus, IssueRequest, IssueResult, SecretStatus } from './daemon-control.js';
 
 /** Who signs. One that is inside the daemon can also replace its root. */
 export interface DaemonCa extends CaClient {

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { systemClock } from '../../../src/clock.js';
 import { SdsdError } from '../../../src/errors.js';
-import { keepListening, listenUnix, type UnixListener } from '../../../src/rpc/index.js';
+import { keepListening, listenUnix, type UnixListener } from '../../../src/sockets/index.js';
 import { VirtualClock } from '../../../src/testing/virtual-clock.js';
 import { temporaryDirectory } from '../../support/temp.js';
 import { until } from '../../support/until.js';
@@ -28,7 +28,13 @@ async function keep(path: string) {
     listen: () => {
       const name = `listener ${++round}`;
       const server = createServer((socket) => socket.end(name));
-      return listenUnix(server, { path, mode: 0o600, greeting: Buffer.from('?'), clock: systemClock });
+      return listenUnix(server, {
+        path,
+        mode: 0o600,
+        greeting: Buffer.from('?'),
+        setting: '--socket',
+        clock: systemClock,
+      });
     },
     clock,
     onRestored: () => told.push('restored'),
@@ -59,7 +65,13 @@ describe('a kept listener', () => {
     const path = join(directory.path, 'socket');
     const { clock, told, listener } = await keep(path);
     const other = createServer((socket) => socket.end('another'));
-    await listenUnix(other, { path: `${path}2`, mode: 0o600, greeting: Buffer.from('?'), clock: systemClock });
+    await listenUnix(other, {
+      path: `${path}2`,
+      mode: 0o600,
+      greeting: Buffer.from('?'),
+      setting: '--socket',
+      clock: systemClock,
+    });
     renameSync(`${path}2`, path);
     await clock.advance(SECOND);
     await until('taken', () => told.length === 1);

@@ -1,12 +1,22 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, readdirSync, statSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { connect, createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { systemClock } from '../../../src/clock.js';
-import { type ListenOptions, listenUnix, MAX_SOCKET_PATH_BYTES, probeSocket } from '../../../src/rpc/index.js';
+import { errnoOf } from '../../../src/errors.js';
+import { type ListenOptions, listenUnix, MAX_SOCKET_PATH_BYTES, probeSocket } from '../../../src/sockets/index.js';
 import { temporaryDirectory } from '../../support/temp.js';
 
 const GREETING = Buffer.from('hello');
@@ -17,7 +27,7 @@ function answering(): Server {
 }
 
 function options(path: string): ListenOptions {
-  return { path, mode: 0o660, greeting: GREETING, clock: systemClock };
+  return { path, mode: 0o660, greeting: GREETING, setting: '--socket or SDS_SOCKET', clock: systemClock };
 }
 
 async function ask(path: string): Promise<string> {
@@ -39,12 +49,14 @@ describe('listenUnix', () => {
     for (const [umask, mode] of [
       [0o077, 0o660],
       [0o000, 0o600],
+      [0o777, 0o660],
     ] as const) {
       const path = join(directory.path, 'a', String(umask), 'socket');
       const before = process.umask(umask);
       try {
         const listener = await listenUnix(answering(), { ...options(path), mode });
         assert.equal(statSync(path).mode & 0o777, mode);
+        assert.equal(statSync(join(path, '..')).mode & 0o777, 0o755, 'those whom the mode lets in can reach it');
         assert.deepEqual(readdirSync(join(path, '..')), ['socket'], 'nothing else is left');
         await listener.close();
       } finally {
@@ -76,17 +88,29 @@ describe('listenUnix', () => {
     await listener.close();
   });
 
-  it('replaces a server that accepts and stays mute, and tells of it (S1)', async () => {
+  it('leaves the path to a server that accepts and stays mute, and names the cure', async () => {
     await using directory = await temporaryDirectory();
     const path = join(directory.path, 'socket');
     const mute = createServer(() => undefined).listen(path);
     await once(mute, 'listening');
-    const told: string[] = [];
-    const listener = await listenUnix(answering(), { ...options(path), onMute: (socket) => told.push(socket) });
-    assert.deepEqual(told, [path]);
-    assert.equal(await ask(path), 'here');
-    await listener.close();
+    await assert.rejects(listenUnix(answering(), options(path)), {
+      code: 'ERR_SDSD_SOCKET_IN_USE',
+      message: /answers nothing/,
+      hint: /end it, or choose another path with --socket or SDS_SOCKET/,
+    });
+    assert.deepEqual(readdirSync(directory.path), ['socket']);
     mute.close();
+  });
+
+  it('can be found by its directory in the list of listening sockets', {
+    skip: process.platform !== 'linux',
+  }, async () => {
+    await using directory = await temporaryDirectory();
+    const path = join(directory.path, 'socket');
+    const listener = await listenUnix(answering(), options(path));
+    const listening = readFileSync('/proc/net/unix', 'utf8').split('\n');
+    assert.equal(listening.filter((line) => line.includes(`${directory.path}/`)).length, 1);
+    await listener.close();
   });
 
   it('removes what a start left that was killed half-way', async () => {
@@ -156,11 +180,11 @@ describe('listenUnix', () => {
     const script = `
       import { createServer } from 'node:net';
       import { systemClock } from ${JSON.stringify(new URL('../../../src/clock.ts', import.meta.url).href)};
-      import { listenUnix } from ${JSON.stringify(new URL('../../../src/rpc/index.ts', import.meta.url).href)};
+      import { listenUnix } from ${JSON.stringify(new URL('../../../src/sockets/index.ts', import.meta.url).href)};
       process.stdin.once('data', async () => {
         try {
           await listenUnix(createServer((socket) => socket.end(String(process.pid))), {
-            path: ${JSON.stringify(path)}, mode: 0o600, greeting: Buffer.from('?'), clock: systemClock });
+            path: ${JSON.stringify(path)}, mode: 0o600, greeting: Buffer.from('?'), setting: '--socket', clock: systemClock });
           console.log('serves');
         } catch (error) { console.log(error.code); process.exit(0); }
       });
@@ -217,11 +241,16 @@ describe('probeSocket', () => {
   it('tells an absent, a dead and a living socket apart', async () => {
     await using directory = await temporaryDirectory();
     const path = join(directory.path, 'socket');
-    assert.equal(await probeSocket(path, GREETING), 'absent');
+    const probe = () => probeSocket({ path, greeting: GREETING, clock: systemClock, timeoutMs: 5_000 });
+    const refused = async () => {
+      const found = await probe();
+      return found.kind === 'refused' ? errnoOf(found.error) : found.kind;
+    };
+    assert.equal(await refused(), 'ENOENT');
     await leaveDeadSocket(path);
-    assert.equal(await probeSocket(path, GREETING), 'refused');
+    assert.equal(await refused(), 'ECONNREFUSED');
     const listener = await listenUnix(answering(), options(path));
-    assert.equal(await probeSocket(path, GREETING), 'answers');
+    assert.equal((await probe()).kind, 'answers');
     await listener.close();
   });
 });
