@@ -1,12 +1,14 @@
 /** Joins the parts, in the one order in which they start and stop. */
 import { join } from 'node:path';
+import { getHeapStatistics } from 'node:v8';
 import { type DaemonCa, daemonControl } from './admin/control-handlers.js';
 import type { DaemonControl } from './admin/index.js';
 import { type LocalCa, openLocalCa } from './ca/index.js';
 import { type Clock, systemClock } from './clock.js';
 import type { Config } from './config/index.js';
 import { SdsdError } from './errors.js';
-import type { Logger } from './log.js';
+import { ClientLog, type Logger } from './log.js';
+import { MemoryBudget } from './memory-budget.js';
 import { controlPlaneIdentifier, RpcServer } from './rpc/index.js';
 import { CONTROL_PLANE_IDENTIFIER, SdsServer } from './sds/index.js';
 import {
@@ -92,11 +94,14 @@ async function assemble(
   await manager.start();
 
   const { limits } = config;
+  const clientLog = new ClientLog(log, clock);
+  const memory = new MemoryBudget(limits.clientMemory ?? getHeapStatistics().heap_size_limit / 2);
   const sds = new SdsServer({
     manager,
     clock,
     log,
     ackTimeoutMs: config.rootAckTimeout,
+    memory,
     maxStreams: limits.streams,
     maxNamesPerStream: limits.namesPerStream,
   });
@@ -104,7 +109,8 @@ async function assemble(
     onFault: (path, error) => log.error('a call failed', { method: path, error }),
     clock,
     maxConnections: limits.connections,
-    onRefused: (why) => log.warn('a connection was refused', { why }),
+    memory,
+    onRefused: (why) => clientLog.warn('all', 'a connection was refused', { why }),
   });
   sds.register(rpc);
   closing.add(() => {

@@ -1,3 +1,4 @@
+import { LRUCache } from 'lru-cache';
 import type { Clock } from './clock.js';
 import { errnoOf } from './errors.js';
 
@@ -42,6 +43,54 @@ const nothing = (): void => undefined;
 
 /** Drops everything. */
 export const silentLogger: Logger = { debug: nothing, info: nothing, warn: nothing, error: nothing };
+
+/** A client may cause this many lines at once, and then one every so often; and so may all clients together. */
+const CLIENT_LINES = { burst: 20, everyMs: 10_000 };
+const ALL_LINES = { burst: 200, everyMs: 100 };
+const MAX_CLIENTS = 1_000;
+
+interface Bucket {
+  lines: number;
+  /** When `lines` was right, in milliseconds since the epoch. */
+  at: number;
+}
+
+/** Warnings that clients cause. So many that a person can read them; what is left out is counted in the next line. */
+export class ClientLog {
+  readonly #log: Logger;
+  readonly #clock: Pick<Clock, 'now'>;
+  readonly #clients = new LRUCache<string, Bucket>({ max: MAX_CLIENTS });
+  readonly #all: Bucket;
+  #leftOut = 0;
+
+  constructor(log: Logger, clock: Pick<Clock, 'now'>) {
+    this.#log = log;
+    this.#clock = clock;
+    this.#all = { lines: ALL_LINES.burst, at: clock.now() };
+  }
+
+  /** @param client what the lines are counted by: its connection. */
+  warn(client: string, message: string, fields: LogFields): void {
+    const now = this.#clock.now();
+    const own = this.#clients.get(client) ?? { lines: CLIENT_LINES.burst, at: now };
+    this.#clients.set(client, own);
+    refill(own, CLIENT_LINES, now);
+    refill(this.#all, ALL_LINES, now);
+    if (own.lines < 1 || this.#all.lines < 1) {
+      this.#leftOut += 1;
+      return;
+    }
+    own.lines -= 1;
+    this.#all.lines -= 1;
+    this.#log.warn(message, { ...fields, ...(this.#leftOut > 0 && { linesLeftOut: this.#leftOut }) });
+    this.#leftOut = 0;
+  }
+}
+
+function refill(bucket: Bucket, { burst, everyMs }: typeof CLIENT_LINES, now: number): void {
+  bucket.lines = Math.min(burst, bucket.lines + Math.max(0, now - bucket.at) / everyMs);
+  bucket.at = now;
+}
 
 const COLORS: Readonly<Record<LogLevel, number>> = { debug: 90, info: 36, warn: 33, error: 31 };
 
@@ -92,7 +141,7 @@ function quoted(text: string): string {
 }
 
 const PRIVATE_KEY = /-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)/g;
-const UNPRINTABLE = /[\p{Cc}\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
+const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
 const SHORT_ESCAPES = new Map([
   ['\n', '\\n'],
   ['\r', '\\r'],
@@ -100,14 +149,26 @@ const SHORT_ESCAPES = new Map([
 ]);
 
 /**
- * Text from elsewhere, made safe for a terminal and for one line: control characters and those that turn the direction of
- * writing are escaped, private keys in PEM are withheld.
+ * Text from elsewhere, made safe for a terminal and for one line: control and format characters, among them those that turn
+ * the direction of writing, are escaped, and private keys in PEM are withheld.
  */
 export function printable(text: string): string {
   return text
     .replace(PRIVATE_KEY, '<private key withheld>')
-    .replace(
-      UNPRINTABLE,
-      (character) => SHORT_ESCAPES.get(character) ?? `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
-    );
+    .replace(UNPRINTABLE, (character) => SHORT_ESCAPES.get(character) ?? unicodeEscape(character));
+}
+
+/** JSON with every character of {@link printable}'s kind escaped, which JSON itself does only for some. */
+export function printableJson(value: unknown, indent?: number): string {
+  const text = JSON.stringify(value, undefined, indent);
+  // Between values there are newlines, and nothing else of this kind.
+  return text.replace(UNPRINTABLE, (character) => (character === '\n' ? character : unicodeEscape(character)));
+}
+
+/** As JSON and JavaScript write it: one escape for each UTF-16 code unit. */
+function unicodeEscape(character: string): string {
+  return Array.from(
+    { length: character.length },
+    (_, at) => `\\u${character.charCodeAt(at).toString(16).padStart(4, '0')}`,
+  ).join('');
 }

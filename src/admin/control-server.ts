@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Clock } from '../clock.js';
 import { type ErrorCode, SdsdError } from '../errors.js';
-import type { Logger } from '../log.js';
+import { type Logger, printableJson } from '../log.js';
 import { keepListening, listenUnix } from '../sockets/index.js';
 import type { ControlErrorBody, DaemonControl, IssueRequest } from './daemon-control.js';
 
@@ -205,7 +205,7 @@ function reply(status: number, error: ControlErrorBody['error'], headers: Reply[
 }
 
 function send(request: IncomingMessage, response: ServerResponse, { status, body, headers }: Reply): void {
-  const text = Buffer.from(`${JSON.stringify(body)}\n`);
+  const text = Buffer.from(`${printableJson(body)}\n`);
   const unread = !request.complete;
   response.writeHead(status, {
     'content-type': 'application/json',

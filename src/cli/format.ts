@@ -1,4 +1,4 @@
-import { printable } from '../log.js';
+import { printable, printableJson } from '../log.js';
 import { type CliIo, mayColor } from './io.js';
 
 /** A span of time in its two largest units: "3d 4h", "23h 59m", "12s", "0s". */
@@ -52,5 +52,5 @@ export function colored(io: CliIo, color: keyof typeof COLORS, text: string): st
 }
 
 export function json(value: unknown): string {
-  return `${JSON.stringify(value, undefined, 2)}\n`;
+  return `${printableJson(value, 2)}\n`;
 }

@@ -37,6 +37,8 @@ export interface LimitsConfig {
   /** Over all connections. */
   readonly streams: number;
   readonly namesPerStream: number;
+  /** What the daemon remembers for all clients together, in bytes; undefined: half of the heap that Node may use. */
+  readonly clientMemory: number | undefined;
 }
 
 /** Who the name `default` is: `spiffe://<trustDomain>/ns/<namespace>/sa/<serviceAccount>`. */

@@ -56,6 +56,7 @@ export async function loadConfig(sources: ConfigSources): Promise<Config> {
       connections: values.required(settings.maxConnections),
       streams: values.required(settings.maxStreams),
       namesPerStream: values.required(settings.maxNamesPerStream),
+      clientMemory: values.optional(settings.maxClientMemory),
     },
     logLevel: values.required(settings.logLevel),
   });

@@ -335,6 +335,16 @@ export const settings = {
     allowed: 'a whole number from 1 to 1000000',
     parse: wholeNumber(1, 1_000_000),
   }),
+  maxClientMemory: optional({
+    key: 'maxClientMemory',
+    placeholder: '<size>',
+    variables: ['SDSD_MAX_CLIENT_MEMORY'],
+    unset: 'half of the heap that Node may use',
+    doc: 'How much memory all clients together may make the daemon use: connections, streams, names and unread answers.',
+    allowed: 'a size such as 512MiB or 2GiB, from 16MiB to 1024GiB',
+    example: '512MiB',
+    parse: size,
+  }),
   rootAckTimeout: required({
     key: 'rootAckTimeout',
     placeholder: '<duration>',
@@ -479,6 +489,16 @@ function wholeNumber(least: number, most: number): (text: string) => number {
     if (value > most) throw new Error(`it is larger than ${most}`);
     return value;
   };
+}
+
+/** In bytes. */
+function size(text: string): number {
+  const match = /^(\d{1,9})(MiB|GiB)$/.exec(text);
+  if (!match) throw new Error('it is not a whole number with the unit MiB or GiB');
+  const mebibytes = Number(match[1]) * (match[2] === 'GiB' ? 1_024 : 1);
+  if (mebibytes < 16) throw new Error('it is smaller than 16MiB');
+  if (mebibytes > 1_024 * 1_024) throw new Error('it is larger than 1024GiB');
+  return mebibytes * 1_024 * 1_024;
 }
 
 const TRUE = new Set(['1', 't', 'T', 'true', 'True', 'TRUE']);

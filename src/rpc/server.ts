@@ -2,7 +2,7 @@
  * A gRPC server whose streams speak in ready bytes. grpc-js gives each stream to a server interceptor, which takes it over
  * before a Duplex is made for it: a push costs one write, and an encoded message may go to any number of streams.
  */
-import http2 from 'node:http2';
+import http2, { type Http2Session } from 'node:http2';
 import { createServer, type Socket } from 'node:net';
 import {
   Server,
@@ -14,7 +14,9 @@ import {
 } from '@grpc/grpc-js';
 import type { Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
+import type { MemoryBudget } from '../memory-budget.js';
 import { HTTP2_GREETING, HTTP2_PREFACE, type ListenOptions, listenUnix, type UnixListener } from '../sockets/index.js';
+import { DeafSessions, leavesDeafSessions } from './deaf-sessions.js';
 import type { Decode } from './descriptors.js';
 
 export { status } from '@grpc/grpc-js';
@@ -52,9 +54,17 @@ export interface RpcServerOptions {
   readonly clock: Clock;
   /** How many connections may be open at a time; one more is cut at once. */
   readonly maxConnections: number;
+  /** What all clients may make the daemon remember. */
+  readonly memory: MemoryBudget;
   /** Told when connections begin to be refused. */
   readonly onRefused: (why: string) => void;
 }
+
+/** What a connection costs before it begins, and what its HTTP/2 session adds. Measured, and rounded up. */
+const SOCKET_BYTES = 8 * 1024;
+const SESSION_BYTES = 56 * 1024;
+
+const NO_MEMORY = 'the clients use all the memory that they may';
 
 /** How long a client may take to begin. */
 const GREETING_TIMEOUT_MS = 10_000;
@@ -68,7 +78,12 @@ export class RpcServer {
   readonly #injector: ReturnType<Server['createConnectionInjector']>;
   readonly #streams = new Map<string, AnyHandler>();
   readonly #sockets = new Set<Socket>();
+  /** Those that have not begun, the oldest first. */
+  readonly #silent = new Set<Socket>();
   readonly #options: RpcServerOptions;
+  readonly #deaf: DeafSessions;
+  /** The connection that is being given to grpc-js: its session is made meanwhile. */
+  #injected: Socket | undefined;
   #accepted = 0;
   /** The last connection was one too many; told once until there is room again. */
   #full = false;
@@ -81,7 +96,13 @@ export class RpcServer {
       'grpc.enable_channelz': 0,
       interceptors: [(method, call) => this.#intercept(method, call)],
     });
-    this.#injector = withStreamResets(() => this.#server.createConnectionInjector(ServerCredentials.createInsecure()));
+    this.#deaf = new DeafSessions(options.clock);
+    const onSession = (session: Http2Session): void => {
+      if (leavesDeafSessions && this.#injected) this.#deaf.watch(this.#injected, session);
+    };
+    this.#injector = withHttp2Server(onSession, () =>
+      this.#server.createConnectionInjector(ServerCredentials.createInsecure()),
+    );
   }
 
   /** Serves a bidirectional stream: `open` is called for each, and answers with what handles its messages. */
@@ -142,10 +163,18 @@ export class RpcServer {
   }
 
   #accept(socket: Socket): void {
-    const { maxConnections, onRefused } = this.#options;
-    if (this.#sockets.size >= maxConnections) {
+    const { onRefused } = this.#options;
+    let fault = this.#takeRoom();
+    // Whoever has not begun yet makes room for whoever comes: a client begins at once.
+    for (const silent of fault === undefined ? [] : this.#silent) {
+      this.#forget(silent);
+      silent.destroy();
+      fault = this.#takeRoom();
+      if (fault === undefined) break;
+    }
+    if (fault !== undefined) {
       socket.destroy();
-      if (!this.#full) onRefused(`${maxConnections} connections are open, and no more are taken`);
+      if (!this.#full) onRefused(fault);
       this.#full = true;
       return;
     }
@@ -153,13 +182,27 @@ export class RpcServer {
     // grpc-js reads the peer's name off the socket; a Unix socket has none, so it gets the connection's number.
     Object.defineProperty(socket, 'remoteAddress', { value: `c${++this.#accepted}`, configurable: true });
     this.#sockets.add(socket);
-    socket.once('close', () => this.#sockets.delete(socket));
+    socket.once('close', () => this.#forget(socket));
     this.#greet(socket);
+  }
+
+  /** Books a connection; returns why that cannot be, or undefined. */
+  #takeRoom(): string | undefined {
+    const { maxConnections, memory } = this.#options;
+    if (this.#sockets.size >= maxConnections) return `${maxConnections} connections are open, and no more are taken`;
+    return memory.take(SOCKET_BYTES) ? undefined : NO_MEMORY;
+  }
+
+  #forget(socket: Socket): void {
+    const isSilent = this.#silent.delete(socket);
+    if (!this.#sockets.delete(socket)) return;
+    this.#options.memory.add(isSilent ? -SOCKET_BYTES : -SOCKET_BYTES - SESSION_BYTES);
   }
 
   /** Begins HTTP/2 when the client has; one that does not keeps a place from others only for a while. */
   #greet(socket: Socket): void {
     const { clock } = this.#options;
+    this.#silent.add(socket);
     const timer = clock.at(clock.now() + GREETING_TIMEOUT_MS, () => socket.destroy());
     let received = Buffer.alloc(0);
     const onReadable = (): void => {
@@ -169,17 +212,29 @@ export class RpcServer {
       if (!HTTP2_PREFACE.subarray(0, received.length).equals(received.subarray(0, HTTP2_PREFACE.length))) {
         socket.destroy();
       } else if (received.length >= HTTP2_PREFACE.length) {
+        if (!this.#options.memory.take(SESSION_BYTES)) {
+          this.#options.onRefused(NO_MEMORY);
+          socket.destroy();
+          return;
+        }
         timer.cancel();
+        this.#silent.delete(socket);
         socket.removeListener('readable', onReadable);
         socket.removeListener('error', ignore);
         socket.unshift(received);
-        this.#injector.injectConnection(socket);
+        this.#inject(socket);
       }
     };
     // Until then nobody else listens for errors; the close that follows is all there is to know.
     socket.on('error', ignore);
     socket.on('readable', onReadable);
     socket.once('close', () => timer.cancel());
+  }
+
+  #inject(socket: Socket): void {
+    this.#injected = socket;
+    this.#injector.injectConnection(socket);
+    this.#injected = undefined;
   }
 
   #intercept(
@@ -194,14 +249,16 @@ export class RpcServer {
 }
 
 /**
- * Envoy ends a subscription by resetting its stream. Node takes the 1001st reset within a short time for an attack and cuts
- * the connection, with every other stream on it. Node 24 lets a server raise that bound (options of `http2.createServer`),
- * but grpc-js does not pass it on: so its one call, made while the injector is created, is completed here.
+ * Completes the one call of grpc-js to `http2.createServer`, which it makes while the injector is created: `onSession` hears
+ * of each session, and Node 24 counts no stream resets. Envoy ends a subscription by resetting its stream, and Node takes the
+ * 1001st reset within a short time for an attack, and cuts the connection with every other stream on it.
  */
-function withStreamResets<T>(create: () => T): T {
+function withHttp2Server<T>(onSession: (session: Http2Session) => void, create: () => T): T {
   const original = http2.createServer;
-  const patched = (options: http2.ServerOptions): http2.Http2Server =>
-    original({ ...options, streamResetBurst: 100_000, streamResetRate: 10_000 } as http2.ServerOptions);
+  const patched = (options: http2.ServerOptions): http2.Http2Server => {
+    const more = { streamResetBurst: 100_000, streamResetRate: 10_000 };
+    return original({ ...options, ...more } as http2.ServerOptions).on('session', onSession);
+  };
   Object.defineProperty(http2, 'createServer', { value: patched, configurable: true, writable: true });
   try {
     return create();

@@ -15,7 +15,7 @@ export function onDeltaRequest(state: StreamState, request: DeltaDiscoveryReques
   // The nonce of a first request belongs to an earlier stream.
   if (state.nodeId !== undefined && request.responseNonce !== '') draft.answer(request.responseNonce, error);
 
-  for (const name of plainNames(draft, request.resourceNamesUnsubscribe)) draft.forget(name);
+  for (const name of request.resourceNamesUnsubscribe) draft.forget(name);
   for (const name of plainNames(draft, request.resourceNamesSubscribe)) {
     draft.demand(name);
     const held = request.initialResourceVersions[name];

@@ -1,6 +1,7 @@
 /** The three methods of Envoy's SecretDiscoveryService, over one snapshot. */
 import type { Clock } from '../clock.js';
-import type { Logger } from '../log.js';
+import { ClientLog, type Logger } from '../log.js';
+import type { MemoryBudget } from '../memory-budget.js';
 import {
   type Decoded,
   type DiscoveryRequest,
@@ -8,18 +9,20 @@ import {
   discoveryRequest,
   type EndStatus,
   type RpcServer,
+  type StreamCall,
   sdsMethod,
   status,
   type UnaryResult,
 } from '../rpc/index.js';
-import type { Caller, Secret, SecretResult } from '../secrets/index.js';
+import type { Caller, SecretResult } from '../secrets/index.js';
+import { Client } from './client.js';
 import { onDeltaRequest } from './delta.js';
 import { type PaddedSecret, SecretEncoder } from './encoding.js';
 import type { SecretManager } from './secret-manager.js';
 import { Snapshot } from './snapshot.js';
 import { onDiscoveryRequest } from './sotw.js';
-import { refusal, SdsStream, type StreamContext } from './stream.js';
-import { initialState } from './stream-state.js';
+import { OUT_OF_MEMORY, refusal, SdsStream, type StreamContext } from './stream.js';
+import { initialState, type Step, type StreamState } from './stream-state.js';
 
 export interface SdsServerOptions {
   readonly manager: SecretManager;
@@ -27,7 +30,9 @@ export interface SdsServerOptions {
   readonly log: Logger;
   /** How long, in milliseconds, a secret waits for clients to acknowledge what it requires. */
   readonly ackTimeoutMs: number;
-  /** How many streams may be open at a time, and how many names each may watch. */
+  /** What all clients may make the daemon remember. */
+  readonly memory: MemoryBudget;
+  /** How many streams and fetches may be open at a time, and how many names each may watch. */
   readonly maxStreams: number;
   readonly maxNamesPerStream: number;
 }
@@ -48,18 +53,23 @@ export interface NameStatus {
   readonly lastNack?: string;
 }
 
+/** What a stream costs besides what it watches, gRPC's part included. Measured, and rounded up. */
+const STREAM_BYTES = 16 * 1024;
+
 export class SdsServer {
   readonly #snapshot: Snapshot;
   readonly #encoder = new SecretEncoder();
   readonly #streams = new Set<SdsStream>();
-  /** Those that have rejected something, with the highest version that their connection had been sent by then. */
-  readonly #rejecting = new Map<SdsStream, number>();
+  /** By the number of their connection, while they have a stream. */
+  readonly #clients = new Map<string, Client>();
+  #fetches = 0;
   readonly #context: StreamContext;
   readonly #maxStreams: number;
   readonly #log: Logger;
 
   constructor(options: SdsServerOptions) {
     const { log } = options;
+    const clientLog = new ClientLog(log, options.clock);
     this.#log = log;
     this.#maxStreams = options.maxStreams;
     this.#snapshot = new Snapshot({
@@ -77,23 +87,24 @@ export class SdsServer {
     this.#context = {
       snapshot: this.#snapshot,
       encoder: this.#encoder,
+      memory: options.memory,
       maxNames: options.maxNamesPerStream,
       events: {
-        rejected: (stream, names, error) => {
-          this.#rejecting.set(stream, this.#highestOn(stream.connectionId));
-          log.warn('Envoy rejected a secret; it is sent again when its content changes', {
+        rejected: (stream, names, error) =>
+          clientLog.warn(stream.connectionId, 'Envoy rejected a secret; it is sent again when its content changes', {
             node: stream.state.nodeId,
-            resource: names.join(','),
+            resource: shown(names),
             error,
-          });
-        },
-        warned: (stream, message) => log.warn(message, { node: stream.state.nodeId }),
+          }),
+        warned: (stream, message) => clientLog.warn(stream.connectionId, message, { node: stream.state.nodeId }),
         fault: (stream, error) => log.error('a stream failed and was ended', { node: stream.state.nodeId, error }),
       },
-      onAccepted: (accepted, secret, repaired) => this.#onAccepted(accepted, secret, repaired),
       onClosed: (stream) => {
-        this.#streams.delete(stream);
-        this.#rejecting.delete(stream);
+        if (!this.#streams.delete(stream)) return;
+        options.memory.add(-STREAM_BYTES);
+        const { client, connectionId } = stream;
+        client.remove(stream);
+        if (client.streams.size === 0) this.#clients.delete(connectionId);
         log.debug('stream closed', { connection: stream.connectionId, node: stream.state.nodeId });
       },
     };
@@ -102,10 +113,10 @@ export class SdsServer {
   /** Adds the service's methods to a server. */
   register(server: RpcServer): void {
     server.addStream(sdsMethod('StreamSecrets'), discoveryRequest.decode, (call) =>
-      this.#open(new SdsStream(call, 'sotw', onDiscoveryRequest, this.#context)),
+      this.#open(call, 'sotw', onDiscoveryRequest),
     );
     server.addStream(sdsMethod('DeltaSecrets'), deltaDiscoveryRequest.decode, (call) =>
-      this.#open(new SdsStream(call, 'delta', onDeltaRequest, this.#context)),
+      this.#open(call, 'delta', onDeltaRequest),
     );
     server.addUnary(sdsMethod('FetchSecrets'), discoveryRequest.decode, (request, connectionId) =>
       this.#fetch(request, connectionId),
@@ -122,48 +133,54 @@ export class SdsServer {
     this.#snapshot.close();
   }
 
-  /** Sends anew what a client may have rejected for the fault of a secret whose successor it has just accepted. */
-  #onAccepted({ connectionId }: SdsStream, { kind, version }: Secret, repaired: boolean): void {
-    if (repaired) {
-      for (const stream of this.#streams) {
-        if (stream.connectionId === connectionId) stream.refreshPartners(kind, false);
-      }
-      return;
-    }
-    // An Envoy that starts takes a bad certificate unseen, and then rejects the roots for it: so that ACK told nothing, and
-    // what counts is that the certificate has changed since.
-    for (const [stream, highestThen] of this.#rejecting) {
-      if (stream.connectionId === connectionId && version > highestThen) stream.refreshPartners(kind, true);
-    }
-  }
-
-  #highestOn(connectionId: string): number {
-    let highest = 0;
-    for (const stream of this.#streams) {
-      if (stream.connectionId === connectionId) highest = Math.max(highest, stream.state.highest);
-    }
-    return highest;
-  }
-
-  #open(stream: SdsStream): SdsStream {
-    if (this.#streams.size >= this.#maxStreams) {
-      stream.end(status.RESOURCE_EXHAUSTED, `this server has ${this.#maxStreams} streams open and takes no more`);
+  #open(
+    call: StreamCall,
+    variant: 'sotw' | 'delta',
+    onRequest: (state: StreamState, request: never) => Step,
+  ): SdsStream {
+    const client = this.#clients.get(call.connectionId) ?? new Client();
+    const stream = new SdsStream(call, client, variant, onRequest, this.#context);
+    if (this.#isFull()) {
+      stream.end(status.RESOURCE_EXHAUSTED, this.#fullText());
+    } else if (!this.#context.memory.take(STREAM_BYTES)) {
+      stream.end(OUT_OF_MEMORY.code, OUT_OF_MEMORY.details);
     } else {
+      this.#clients.set(call.connectionId, client);
+      client.streams.add(stream);
       this.#streams.add(stream);
       this.#log.debug('stream opened', { connection: stream.connectionId });
     }
     return stream;
   }
 
+  #isFull(): boolean {
+    return this.#streams.size + this.#fetches >= this.#maxStreams;
+  }
+
+  #fullText(): string {
+    return `this server has ${this.#maxStreams} streams open and takes no more`;
+  }
+
   async #fetch(request: Decoded<DiscoveryRequest>, connectionId: string): Promise<UnaryResult> {
     if (!request.ok) return refuse(status.INVALID_ARGUMENT, `malformed request: ${request.why}`);
-    const { maxNames } = this.#context;
+    const { maxNames, memory } = this.#context;
     const { state, actions } = onDiscoveryRequest(initialState('sotw', maxNames), request.value);
     const refused = actions.find((action) => action.kind === 'refuse');
     if (refused) return { error: refusal(refused) };
-    const names = [...state.watches.keys()];
+    if (this.#isFull()) return refuse(status.RESOURCE_EXHAUSTED, this.#fullText());
+    const bytes = STREAM_BYTES + state.bytes;
+    if (!memory.take(bytes)) return { error: OUT_OF_MEMORY };
+    this.#fetches += 1;
+    try {
+      return await this.#answer([...state.watches.keys()], { connectionId, nodeId: state.nodeId ?? '' });
+    } finally {
+      this.#fetches -= 1;
+      memory.add(-bytes);
+    }
+  }
+
+  async #answer(names: readonly string[], caller: Caller): Promise<UnaryResult> {
     if (names.length === 0) return refuse(status.INVALID_ARGUMENT, 'the request names no resource');
-    const caller: Caller = { connectionId, nodeId: state.nodeId ?? '' };
     const results = await Promise.all(names.map((name) => this.#snapshot.fetch(name, caller)));
     const secrets: PaddedSecret[] = [];
     for (const [index, result] of results.entries()) {
@@ -173,6 +190,12 @@ export class SdsServer {
     const newest = secrets.reduce((max, { secret }) => Math.max(max, secret.version), 0);
     return { message: this.#encoder.response('sotw', secrets, [], String(newest)) };
   }
+}
+
+/** Names for a log line: the first few. */
+function shown(names: readonly string[]): string {
+  const first = names.slice(0, 5).join(',');
+  return names.length > 5 ? `${first} and ${names.length - 5} more` : first;
 }
 
 function refuse(code: status, details: string): UnaryResult {

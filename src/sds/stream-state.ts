@@ -59,10 +59,12 @@ export interface StreamState {
   /** Highest version sent so far, and how often a response repeated it or an older one. */
   readonly highest: number;
   readonly repeats: number;
-  /** Oldest first, at most {@link MAX_UNANSWERED}. */
+  /** Oldest first; see `remembered`. */
   readonly unanswered: readonly Unanswered[];
   /** Names that cannot be those of secrets, and are not watched: told as removed in the next response (delta). */
   readonly impossible: readonly string[];
+  /** What the daemon remembers of all this, in bytes, by estimate. */
+  readonly bytes: number;
   /** The client was told of once that asks by wildcard. */
   readonly warned: boolean;
 }
@@ -92,8 +94,19 @@ export interface Step {
 /** Characters. No secret has a longer name, and what is remembered for a client has to end somewhere. */
 const MAX_NAME_LENGTH = 2_048;
 
-/** A client that never answers is remembered for this many responses; the answer to an older one is ignored. */
+/** How many characters of such names may wait for a client to read that they are removed. */
+const MAX_IMPOSSIBLE_LENGTH = 1_000_000;
+
+/** Bytes. What Envoy calls itself is shown and logged, and cut to this. */
+const MAX_NODE_ID = 256;
+
+/** What one watched name costs, besides its characters, and one version that waits for its ACK. Measured, and rounded up. */
+const BYTES_PER_NAME = 1_600;
+const BYTES_PER_VERSION = 80;
+
+/** A client that never answers is remembered for this many responses, and versions in them; older answers are ignored. */
 const MAX_UNANSWERED = 100;
+const MAX_UNANSWERED_VERSIONS = 10_000;
 
 const NEW_WATCH: Watch = {
   sent: undefined,
@@ -116,6 +129,7 @@ export function initialState(variant: 'sotw' | 'delta', maxNames: number): Strea
     repeats: 0,
     unanswered: [],
     impossible: [],
+    bytes: 0,
     warned: false,
   };
 }
@@ -135,10 +149,21 @@ export function begin(state: StreamState, { node, typeUrl }: RequestHead): Draft
   if (typeUrl !== '' && typeUrl !== SECRET_TYPE_URL) {
     return refuse(`type URL ${JSON.stringify(typeUrl.slice(0, 200))} is not served here; this is ${SECRET_TYPE_URL}`);
   }
-  if (state.nodeId === undefined && !node?.id) return refuse('missing node information');
   const draft = new Draft(state);
-  if (state.nodeId === undefined) draft.set({ nodeId: node?.id });
+  if (state.nodeId !== undefined) return draft;
+  if (!node?.id) return refuse('missing node information: the first request of a stream needs node.id');
+  draft.set({ nodeId: cut(node.id) });
   return draft;
+}
+
+/** The beginning of a text, as a text of its own: a slice would keep the whole in memory. */
+function cut(text: string): string {
+  const bytes = Buffer.from(text);
+  return bytes.length <= MAX_NODE_ID ? text : `${bytes.subarray(0, MAX_NODE_ID).toString()}…`;
+}
+
+function bytesOf(name: string): number {
+  return BYTES_PER_NAME + 2 * name.length;
 }
 
 /** A working copy for one step. */
@@ -165,11 +190,9 @@ export class Draft {
   }
 
   update(name: string, change: Partial<Watch>): void {
-    if (!this.#watches) {
-      this.#watches = new Map(this.#state.watches);
-      this.set({ watches: this.#watches });
-    }
-    this.#watches.set(name, { ...(this.watch(name) ?? NEW_WATCH), ...change });
+    const before = this.watch(name);
+    this.#ownWatches().set(name, { ...(before ?? NEW_WATCH), ...change });
+    if (!before) this.#book(bytesOf(name));
   }
 
   /** Subscribes to a name, or demands the answer to one again. */
@@ -180,10 +203,9 @@ export class Draft {
   }
 
   forget(name: string): void {
-    if (!this.watch(name)) return;
-    this.#watches ??= new Map(this.#state.watches);
-    this.#watches.delete(name);
-    this.set({ watches: this.#watches });
+    if (!this.#state.watches.has(name)) return;
+    this.#ownWatches().delete(name);
+    this.#book(-bytesOf(name));
     this.clearDirty(name);
     this.actions.push({ kind: 'unsubscribe', name });
   }
@@ -202,7 +224,7 @@ export class Draft {
   answer(nonce: string, error: string | undefined): void {
     const entry = this.#state.unanswered.find((response) => response.nonce === nonce);
     if (!entry) return;
-    this.set({ unanswered: this.#state.unanswered.filter((response) => response !== entry) });
+    this.setUnanswered(this.#state.unanswered.filter((response) => response !== entry));
     const names: string[] = [];
     const repaired: string[] = [];
     for (const [name, version] of entry.versions) {
@@ -221,8 +243,31 @@ export class Draft {
     );
   }
 
+  setUnanswered(unanswered: readonly Unanswered[]): void {
+    this.#book(BYTES_PER_VERSION * (versionsIn(unanswered) - versionsIn(this.#state.unanswered)));
+    this.set({ unanswered });
+  }
+
+  /** Takes names in to be told as removed, or lets go of them. */
+  setImpossible(impossible: readonly string[]): void {
+    this.#book(2 * (lengthOf(impossible) - lengthOf(this.#state.impossible)));
+    this.set({ impossible });
+  }
+
   step(): Step {
     return { state: this.#state, actions: this.actions };
+  }
+
+  #book(bytes: number): void {
+    this.set({ bytes: this.#state.bytes + bytes });
+  }
+
+  #ownWatches(): Map<string, Watch> {
+    if (!this.#watches) {
+      this.#watches = new Map(this.#state.watches);
+      this.set({ watches: this.#watches });
+    }
+    return this.#watches;
   }
 
   #ownDirty(): Set<string> {
@@ -234,26 +279,47 @@ export class Draft {
   }
 }
 
-/** The names of a request that can be watched, each once. `*` asks for everything, which no secret server gives. */
+function versionsIn(unanswered: readonly Unanswered[]): number {
+  return unanswered.reduce((sum, { versions }) => sum + versions.length, 0);
+}
+
+function lengthOf(names: readonly string[]): number {
+  return names.reduce((sum, { length }) => sum + length, 0);
+}
+
+/**
+ * The names of a request that can be watched, each once; no more than the stream may watch and one, however many there are.
+ * `*` asks for everything, which no secret server gives.
+ */
 export function plainNames(draft: Draft, names: readonly string[]): ReadonlySet<string> {
-  const plain = new Set(names);
+  const plain = new Set<string>();
+  const tooLong = new Set<string>();
+  for (const name of names) {
+    if (name.length > MAX_NAME_LENGTH) tooLong.add(name);
+    else plain.add(name);
+    if (plain.size > draft.state.maxNames + 1) break;
+  }
   if (plain.delete('*') && !draft.state.warned) {
     draft.set({ warned: true });
     draft.actions.push({ kind: 'warn', message: 'the wildcard name * is ignored: ask by name' });
   }
-  for (const name of plain) {
-    if (name.length <= MAX_NAME_LENGTH) continue;
-    plain.delete(name);
-    draft.set({ impossible: [...draft.state.impossible, name] });
+  // State of the world has no word for what is not there.
+  if (tooLong.size > 0 && draft.state.variant === 'delta') {
+    draft.setImpossible([...new Set([...draft.state.impossible, ...tooLong])]);
   }
   return plain;
 }
 
-/** What a request comes to, unless its stream then watches more names than it may: then the request changes nothing. */
+/** What a request comes to, unless its stream then has more to remember than it may: then the request changes nothing. */
 export function within(before: StreamState, after: Draft): Step {
-  if (after.state.watches.size <= before.maxNames) return after.step();
-  const why = `one stream may subscribe to ${before.maxNames} names, and not to ${after.state.watches.size}`;
-  return { state: before, actions: [{ kind: 'refuse', reason: 'exhausted', why }] };
+  const refuse = (why: string): Step => ({ state: before, actions: [{ kind: 'refuse', reason: 'exhausted', why }] });
+  if (after.state.watches.size > before.maxNames) {
+    return refuse(`one stream may subscribe to ${before.maxNames} names, and no more`);
+  }
+  if (lengthOf(after.state.impossible) > MAX_IMPOSSIBLE_LENGTH) {
+    return refuse(`names longer than ${MAX_NAME_LENGTH} characters are not served, and this stream asks for too many`);
+  }
+  return after.step();
 }
 
 /** The snapshot has something new for a name. */
@@ -272,7 +338,7 @@ export function flush(state: StreamState, lookup: Lookup): Step {
   const draft = new Draft(state);
   const found: Found[] = [];
   const removed: string[] = state.variant === 'delta' ? [...state.impossible] : [];
-  if (state.impossible.length > 0) draft.set({ impossible: [] });
+  if (state.impossible.length > 0) draft.setImpossible([]);
   for (const name of state.dirty) {
     draft.clearDirty(name);
     const watch = draft.watch(name);
@@ -315,6 +381,13 @@ export function refresh(state: StreamState, name: string): Step {
   return draft.step();
 }
 
+/** The newest of the responses that wait for an answer, as many as are remembered, and one at least. */
+function remembered(unanswered: readonly Unanswered[]): readonly Unanswered[] {
+  let first = Math.max(0, unanswered.length - MAX_UNANSWERED);
+  while (first < unanswered.length - 1 && versionsIn(unanswered.slice(first)) > MAX_UNANSWERED_VERSIONS) first++;
+  return unanswered.slice(first);
+}
+
 /** A removal is told to a client that asks, or that holds what is gone; never twice. */
 function isRemoval(offer: Offer, watch: Watch): boolean {
   if (offer.kind !== 'denied' && offer.kind !== 'gone') return false;
@@ -341,8 +414,8 @@ function respond(draft: Draft, found: readonly Found[], removed: readonly string
     nonce,
     highest: newest,
     repeats: shared ? repeats : repeats + 1,
-    unanswered: [...unanswered, { nonce, versions }].slice(-MAX_UNANSWERED),
   });
+  draft.setUnanswered(remembered([...unanswered, { nonce, versions }]));
   const answers = found.map(({ name, padding }) => ({ name, padding }));
   draft.actions.push({ kind: 'respond', answers, removed, nonce });
 }

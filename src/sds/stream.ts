@@ -1,6 +1,9 @@
 /** Drives one stream: feeds the state machine, carries its actions out, and writes one response at a time. */
+
+import type { MemoryBudget } from '../memory-budget.js';
 import { type Decoded, type EndStatus, type StreamCall, type StreamHandler, status } from '../rpc/index.js';
 import type { Caller, Secret } from '../secrets/index.js';
+import type { Client } from './client.js';
 import type { SecretEncoder } from './encoding.js';
 import type { Interest, Snapshot, Subscriber } from './snapshot.js';
 import {
@@ -27,15 +30,15 @@ export interface StreamContext {
   readonly snapshot: Snapshot;
   readonly encoder: SecretEncoder;
   readonly events: StreamEvents;
+  readonly memory: MemoryBudget;
   /** How many names one stream may watch. */
   readonly maxNames: number;
-  /** A client has accepted a secret; `repaired`: the successor of one that it had rejected. */
-  readonly onAccepted: (stream: SdsStream, secret: Secret, repaired: boolean) => void;
   /** Called once, when the stream is over. */
   readonly onClosed: (stream: SdsStream) => void;
 }
 
 export class SdsStream implements StreamHandler<unknown>, Subscriber {
+  readonly client: Client;
   readonly #call: StreamCall;
   readonly #context: StreamContext;
   readonly #onRequest: (state: StreamState, request: never) => Step;
@@ -43,17 +46,22 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
   #state: StreamState;
   /** A response is on its way to the client; the next one waits for it. */
   #writing = false;
+  /** The bytes of that response. */
+  #unread = 0;
   /** A request is being worked on: its answer is flushed once, at its end. */
   #busy = false;
   #over = false;
 
+  /** @param client the connection that it runs on. */
   constructor(
     call: StreamCall,
+    client: Client,
     variant: 'sotw' | 'delta',
     onRequest: (state: StreamState, request: never) => Step,
     context: StreamContext,
   ) {
     this.#call = call;
+    this.client = client;
     this.#onRequest = onRequest;
     this.#context = context;
     this.#state = initialState(variant, context.maxNames);
@@ -75,9 +83,21 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
     }
     this.#busy = true;
     // The codec of this method has decoded the request that its state machine takes.
-    this.#apply(this.#onRequest(this.#state, request.value as never));
+    const step = this.#onRequest(this.#state, request.value as never);
+    const more = step.state.bytes - this.#state.bytes;
+    if (more > 0 && !this.#context.memory.fits(more)) {
+      this.#end(OUT_OF_MEMORY);
+      return;
+    }
+    this.#apply(step);
     this.#busy = false;
     this.#flush();
+  }
+
+  /** Whether it rejects any secret that it was sent. */
+  get rejects(): boolean {
+    for (const { rejected } of this.#state.watches.values()) if (rejected) return true;
+    return false;
   }
 
   changed(name: string): void {
@@ -115,6 +135,7 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
     this.#over = true;
     for (const interest of this.#interests.values()) interest.close();
     this.#interests.clear();
+    this.#context.memory.add(-this.#state.bytes - this.#unread);
     this.#context.onClosed(this);
   }
 
@@ -136,6 +157,7 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
   }
 
   #apply(step: Step): void {
+    this.#context.memory.add(step.state.bytes - this.#state.bytes);
     this.#state = step.state;
     for (const action of step.actions) this.#carryOut(action);
   }
@@ -157,10 +179,12 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
         for (const name of action.names) this.#context.snapshot.acknowledged(name, this);
         for (const name of action.names) {
           const secret = this.#secret(name);
-          if (secret) this.#context.onAccepted(this, secret, action.repaired.includes(name));
+          if (secret) this.client.accepted(secret, action.repaired.includes(name));
         }
+        this.client.reconsider(this);
         return;
       case 'rejected':
+        this.client.rejected(this);
         this.#context.events.rejected(this, action.names, action.error);
         return;
       case 'warn':
@@ -178,9 +202,15 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
       return secret ? [{ secret, padding }] : [];
     });
     const message = this.#context.encoder.response(this.#state.variant, secrets, removed, nonce);
+    this.client.sent(this.#state.highest);
     this.#writing = true;
+    this.#unread = message.length;
+    this.#context.memory.add(message.length);
     this.#call.send(message, () => {
       this.#writing = false;
+      if (this.#over) return;
+      this.#context.memory.add(-this.#unread);
+      this.#unread = 0;
       this.#flush();
     });
   }
@@ -200,6 +230,12 @@ export class SdsStream implements StreamHandler<unknown>, Subscriber {
     return result?.kind === 'secret' ? result.secret : undefined;
   }
 }
+
+/** The status that ends a stream when the memory for all clients is used up. */
+export const OUT_OF_MEMORY: EndStatus = {
+  code: status.RESOURCE_EXHAUSTED,
+  details: 'the clients of this server use all the memory that they may: SDSD_MAX_CLIENT_MEMORY',
+};
 
 /** The status that ends a stream, or answers a fetch, whose request is refused. */
 export function refusal({ reason, why }: Extract<Action, { kind: 'refuse' }>): EndStatus {

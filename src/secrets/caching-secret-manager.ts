@@ -7,7 +7,7 @@ import { LRUCache } from 'lru-cache';
 import pLimit from 'p-limit';
 import type { Clock } from '../clock.js';
 import { SdsdError } from '../errors.js';
-import type { Logger } from '../log.js';
+import { ClientLog, type Logger } from '../log.js';
 import type { Certificate } from '../pki/index.js';
 import type { IdentitySource } from './identity-source.js';
 import type { IdentityStore } from './identity-store.js';
@@ -66,6 +66,7 @@ export class CachingSecretManager {
   readonly #leased = new Map<string, Entry>();
   readonly #idle: LRUCache<string, Entry>;
   readonly #unknown = new LRUCache<string, { count: number }>({ max: MAX_UNKNOWN_NAMES });
+  readonly #clientLog: ClientLog;
   readonly #bundle: TrustBundleSecret;
   readonly #bundleListeners = new Set<Listener>();
   #hadRoots = false;
@@ -74,6 +75,7 @@ export class CachingSecretManager {
   constructor(options: SecretManagerOptions) {
     this.#options = options;
     const { clock, source, log } = options;
+    this.#clientLog = new ClientLog(log, clock);
     const versions = versionCounter(clock);
     const nextVersion = versions.next;
     this.#bundle = new TrustBundleSecret({
@@ -262,11 +264,13 @@ export class CachingSecretManager {
 
   #deny(asked: string, why: string, caller: Caller): SecretResult {
     // Whoever asks chooses the name: what is kept and logged of it is bounded.
-    const name = asked.length > MAX_SHOWN_NAME ? `${asked.slice(0, MAX_SHOWN_NAME)}…` : asked;
+    const name = asked.length > MAX_SHOWN_NAME ? shortened(asked) : asked;
     const known = this.#unknown.get(name);
     this.#unknown.set(name, { count: (known?.count ?? 0) + 1 });
-    if (!known)
-      this.#options.log.warn('a name was asked for that is not served', { resource: name, why, node: caller.nodeId });
+    if (!known) {
+      const fields = { resource: name, why, node: caller.nodeId };
+      this.#clientLog.warn(caller.connectionId, 'a name was asked for that is not served', fields);
+    }
     return { kind: 'denied', reason: 'unknown', why };
   }
 
@@ -303,6 +307,11 @@ export class CachingSecretManager {
         return;
     }
   }
+}
+
+/** The beginning of a name, in a text of its own: a slice would keep the whole in memory. */
+function shortened(name: string): string {
+  return `${Buffer.from(name.slice(0, MAX_SHOWN_NAME)).toString()}…`;
 }
 
 function notify(listeners: Iterable<Listener>, result: SecretResult): void {

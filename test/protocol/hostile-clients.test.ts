@@ -1,10 +1,12 @@
 /** Clients that are broken, slow, greedy or many: each harms itself at the most. */
 import assert from 'node:assert/strict';
+import { readdirSync } from 'node:fs';
 import http2 from 'node:http2';
 import { connect } from 'node:net';
 import { describe, it } from 'node:test';
 import { status } from '@grpc/grpc-js';
-import { discoveryRequest, SECRET_TYPE_URL, sdsMethod } from '../../src/rpc/index.js';
+import { deltaDiscoveryRequest, discoveryRequest, SECRET_TYPE_URL, sdsMethod } from '../../src/rpc/index.js';
+import { HTTP2_GREETING } from '../../src/sockets/index.js';
 import { namesOf, type SdsTestClient } from '../support/sds-client.js';
 import { startTestServer, type TestServer } from '../support/sds-server.js';
 import { until } from '../support/until.js';
@@ -245,6 +247,21 @@ describe('nonsense', () => {
     await check();
   });
 
+  it('half-open connections by the thousand keep nobody out: the oldest of them make room', async () => {
+    await using server = await startTestServer({ maxConnections: 50 });
+    const held = Array.from({ length: 200 }, (_, i) => {
+      const socket = connect(server.socket);
+      socket.on('error', () => undefined);
+      socket.write('PRI * HTTP/2.0'.slice(0, i % 10));
+      return socket;
+    });
+    await until('all places are taken', () => server.rpc.connections === 50);
+    const check = await witness(server);
+    await check();
+    for (const socket of held) socket.destroy();
+    await until('only the witness is left', () => server.rpc.connections === 1);
+  });
+
   it('names of every shape are not served, and the stream goes on', async () => {
     await using server = await startTestServer();
     const client = server.connect();
@@ -275,6 +292,104 @@ describe('nonsense', () => {
     stream.write(frame(invalid));
     await until('the secret', () => Buffer.concat(chunks).includes('chain c1'));
     session.destroy();
+  });
+});
+
+describe('a connection that breaks the rules of HTTP/2', { timeout: 60_000 }, () => {
+  const http2Frame = (
+    type: number,
+    flags: number,
+    stream: number,
+    payload: Buffer,
+    length = payload.length,
+  ): Buffer => {
+    const head = Buffer.alloc(9);
+    head.writeUIntBE(length, 0, 3);
+    head.writeUInt8(type, 3);
+    head.writeUInt8(flags, 4);
+    head.writeUInt32BE(stream, 5);
+    return Buffer.concat([head, payload]);
+  };
+  /** `:method: POST`, `:scheme: http`, `:path: /`, `:authority: a`, and one long header without indexing. */
+  const longHeader = (): Buffer[] => {
+    const block = Buffer.concat([
+      Buffer.from([0x83, 0x86, 0x84, 0x41, 1, 0x61, 0x00, 1, 0x78, 0x7f, 0xc1, 0xa8, 0x07]),
+      Buffer.alloc(120_000, 'x'),
+    ]);
+    const frames: Buffer[] = [];
+    for (let at = 0; at < block.length; at += 16_384) {
+      const isLast = at + 16_384 >= block.length;
+      frames.push(http2Frame(at === 0 ? 1 : 9, isLast ? 4 : 0, 1, block.subarray(at, at + 16_384)));
+    }
+    return frames;
+  };
+  const breaches: readonly [name: string, bytes: Buffer][] = [
+    ['a frame longer than any may be', http2Frame(0, 0, 1, Buffer.alloc(0), 100_000)],
+    ['headers that cannot be unpacked', http2Frame(1, 5, 1, Buffer.alloc(6, 0xff))],
+    ['data on stream 0', http2Frame(0, 0, 0, Buffer.from('x'))],
+    ['garbage after the preface', Buffer.alloc(100, 0xaa)],
+    ['a header of 120,000 bytes', Buffer.concat(longHeader())],
+  ];
+  for (const [name, bytes] of breaches) {
+    for (const stays of [true, false]) {
+      it(`is closed within seconds after ${name}, ${stays ? 'while its peer waits' : 'when its peer has gone'}`, async () => {
+        await using server = await startTestServer();
+        const check = await witness(server);
+        const socket = connect(server.socket);
+        socket.on('error', () => undefined).resume();
+        // Node has read what is wrong when it says so, or closes the connection.
+        const heard = new Promise((resolve) => socket.once('data', resolve).once('close', resolve));
+        socket.write(Buffer.concat([HTTP2_GREETING, bytes]));
+        await heard;
+        if (!stays) socket.destroy();
+        await until('it is closed', async () => {
+          await server.clock.advance(1_000);
+          return server.rpc.connections === 1;
+        });
+        await check();
+        socket.destroy();
+      });
+    }
+  }
+
+  it('is told from one that is only quiet, or busy', async () => {
+    await using server = await startTestServer();
+    const check = await witness(server);
+    for (let second = 0; second < 20; second++) {
+      await server.clock.advance(1_000);
+      if (second % 5 === 0) await check();
+    }
+    await check();
+    assert.equal(server.rpc.connections, 1);
+  });
+
+  it('costs others nothing, by the thousand: all are closed, and nothing is left of them', async () => {
+    await using server = await startTestServer({ maxConnections: 20_000 });
+    const check = await witness(server);
+    const before = readdirSync('/proc/self/fd').length;
+    const used = server.memory.used;
+    const garbage = Buffer.concat([HTTP2_GREETING, Buffer.alloc(100, 0xaa)]);
+    let slowest = 0;
+    for (let round = 0; round < 20; round++) {
+      const closed = Array.from({ length: 100 }, () => {
+        const socket = connect(server.socket);
+        socket.on('error', () => undefined);
+        socket.write(garbage, () => socket.destroy());
+        return new Promise((resolve) => socket.once('close', resolve));
+      });
+      await Promise.all(closed);
+      const asked = performance.now();
+      await check();
+      slowest = Math.max(slowest, performance.now() - asked);
+      await server.clock.advance(500);
+    }
+    await until('all are closed', async () => {
+      await server.clock.advance(1_000);
+      return server.rpc.connections === 1;
+    });
+    assert.ok(server.memory.used < used + 10_000, String(server.memory.used));
+    await until('no descriptor is left', () => readdirSync('/proc/self/fd').length <= before);
+    assert.ok(slowest < 1_000, `the slowest answer took ${slowest} ms`);
   });
 });
 
@@ -318,11 +433,122 @@ describe('a greedy client', () => {
     await using server = await startTestServer({ maxConnections: 2 });
     const check = await witness(server);
     const second = connect(server.socket);
-    await until('two connections', () => server.rpc.connections === 2);
+    second.write(HTTP2_GREETING);
+    await new Promise((resolve) => second.once('data', resolve));
     const third = connect(server.socket);
     third.on('error', () => undefined);
     await new Promise((resolve) => third.once('close', resolve));
     await check();
     second.destroy();
+  });
+});
+
+describe('a client that wants to be remembered', { timeout: 60_000 }, () => {
+  it('is known by the first 256 bytes of what it calls itself, in status and log', async () => {
+    await using server = await startTestServer();
+    const stream = server.connect().stream();
+    stream.send({ node: { id: 'n'.repeat(2_000_000) }, resourceNames: ['default', 'missing'] });
+    const { nonce } = await stream.next();
+    stream.send({ responseNonce: nonce, errorDetail: { code: 13, message: 'no' }, resourceNames: ['default'] });
+    await until('the NACK is logged', () => server.lines.length === 1);
+    assert.equal(server.sds.streams()[0]?.nodeId, `${'n'.repeat(256)}…`);
+    assert.match(server.lines[0] ?? '', /node=n{256}… /);
+  });
+
+  it('gets its streams ended when all together take more than they may; what is open goes on, and all is given back', async () => {
+    const maxMemory = 16 * 1024 * 1024;
+    await using server = await startTestServer({ maxMemory });
+    const check = await witness(server);
+    const session = rawSession(server);
+    const names = (round: number) => Array.from({ length: 500 }, (_, i) => `${round}-${i}-${'x'.repeat(1_900)}`);
+    const ends: Promise<string>[] = [];
+    for (let round = 0; round < 20; round++) {
+      const stream = openRaw(session);
+      stream.resume();
+      // A status without an answer before it comes with the headers.
+      ends.push(
+        new Promise((resolve) =>
+          stream.once('response', (headers) => {
+            if (headers['grpc-message']) resolve(String(headers['grpc-message']));
+          }),
+        ),
+      );
+      stream.write(frame(request(names(round))));
+    }
+    assert.match(await Promise.race(ends), /SDSD_MAX_CLIENT_MEMORY/);
+    await until(
+      'the others have their names',
+      () => server.sds.streams().filter(({ names }) => names.length === 500).length > 3,
+    );
+    assert.ok(server.memory.used <= maxMemory, String(server.memory.used));
+    await check();
+    session.destroy();
+    await until('one stream left', () => server.sds.streams().length === 1);
+    await until('one connection left', () => server.rpc.connections === 1);
+    assert.ok(server.memory.used < 100_000, String(server.memory.used));
+  });
+
+  it('is ended when it asks for over-long names, again and again, and does not read that they are removed', async () => {
+    await using server = await startTestServer();
+    const check = await witness(server);
+    const session = rawSession(server);
+    const stream = openRaw(session, 'DeltaSecrets');
+    stream.pause();
+    const ask = (round: number): Buffer =>
+      deltaDiscoveryRequest.encode({
+        node: { id: 'raw' },
+        typeUrl: SECRET_TYPE_URL,
+        resourceNamesSubscribe: Array.from({ length: 100 }, (_, i) => `${round}-${i}-${'x'.repeat(5_000)}`),
+      });
+    const used = server.memory.used;
+    let most = 0;
+    for (let round = 0; round < 50; round++) {
+      stream.write(frame(ask(round)));
+      most = Math.max(most, server.memory.used);
+    }
+    await until('the stream is ended', () => server.sds.streams().length === 1);
+    assert.ok(most - used < 8_000_000, String(most));
+    await check();
+    session.destroy();
+  });
+
+  it('gets no more single answers at a time than streams', async () => {
+    await using server = await startTestServer({ maxStreams: 10 });
+    let free = (): void => undefined;
+    server.manager.busy = new Promise((resolve) => {
+      free = resolve;
+    });
+    const client = server.connect();
+    const answers = Array.from({ length: 12 }, () =>
+      client.fetch({ resourceNames: ['default'] }).then(
+        () => 'answered',
+        (error: { code: number }) => error.code,
+      ),
+    );
+    const early = await Promise.race(answers);
+    assert.equal(early, status.RESOURCE_EXHAUSTED);
+    free();
+    const all = await Promise.all(answers);
+    assert.equal(all.filter((answer) => answer === 'answered').length, 10);
+    assert.equal(all.filter((answer) => answer === status.RESOURCE_EXHAUSTED).length, 2);
+  });
+
+  it('fills no log: lines for each client are limited, and what is left out is counted', async () => {
+    await using server = await startTestServer();
+    const stream = server.connect().stream();
+    for (let round = 0; round < 100; round++) {
+      server.manager.setCertificate('default', `c${round}`);
+      if (round === 0) stream.send({ resourceNames: ['default'] });
+      const { nonce } = await stream.next();
+      stream.send({ responseNonce: nonce, errorDetail: { code: 13, message: 'no' }, resourceNames: ['default'] });
+    }
+    await until('all are rejected', () => server.sds.streams()[0]?.names[0]?.lastNack !== undefined);
+    assert.equal(server.lines.length, 20);
+    await server.clock.advance(10_000);
+    server.manager.setCertificate('default', 'last');
+    const { nonce } = await stream.next();
+    stream.send({ responseNonce: nonce, errorDetail: { code: 13, message: 'no' }, resourceNames: ['default'] });
+    await until('a line again', () => server.lines.length === 21);
+    assert.match(server.lines[20] ?? '', /linesLeftOut=80/);
   });
 });

@@ -224,7 +224,7 @@ describe('a request that is itself wrong', () => {
       await healthy.next();
       const open = () => (method === 'StreamSecrets' ? client.stream() : client.delta());
       for (const [request, text] of [
-        [{ node: null }, /^missing node information$/],
+        [{ node: null }, /^missing node information: .*node\.id/],
         [{ typeUrl: 'type.googleapis.com/envoy.config.cluster.v3.Cluster' }, /type URL/],
       ] as const) {
         const stream = open();

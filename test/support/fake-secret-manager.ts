@@ -8,7 +8,11 @@ export class FakeSecretManager implements SecretManager {
   readonly #leases = new Map<string, Set<(result: SecretResult) => void>>();
   #version = 1_000;
 
+  /** Single answers wait for this. */
+  busy: Promise<void> | undefined;
+
   async generateSecret(name: string): Promise<SecretResult> {
+    await this.busy;
     return this.#result(name);
   }
 

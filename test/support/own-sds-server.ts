@@ -1,5 +1,6 @@
 import { systemClock } from '../../src/clock.js';
 import { createLogger } from '../../src/log.js';
+import { MemoryBudget } from '../../src/memory-budget.js';
 import { type Decode, RpcServer, type StreamCall, type StreamHandler } from '../../src/rpc/index.js';
 import { SdsServer } from '../../src/sds/index.js';
 import { FakeSecretManager } from './fake-secret-manager.js';
@@ -33,10 +34,20 @@ export async function startOwnServer({ socket, ackTimeoutMs = 10_000 }: OwnServe
   };
   const log = createLogger({ level: 'debug', stream, clock: systemClock, color: false });
   const manager = new FakeSecretManager();
-  const sds = new SdsServer({ manager, clock: systemClock, log, ackTimeoutMs, maxStreams: 100, maxNamesPerStream: 10 });
+  const memory = new MemoryBudget(1024 ** 3);
+  const sds = new SdsServer({
+    manager,
+    clock: systemClock,
+    log,
+    ackTimeoutMs,
+    memory,
+    maxStreams: 100,
+    maxNamesPerStream: 10,
+  });
   const rpc = new WatchedRpcServer({
     clock: systemClock,
     maxConnections: 100,
+    memory,
     onFault: (path, error) => log.error('a call failed', { path, error }),
     onRefused: (why) => log.error(why),
   });

@@ -1,7 +1,15 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { describe, it, test } from 'node:test';
 import { SdsdError } from '../../src/errors.js';
-import { createLogger, type LogFields, type LogLevel, printable, silentLogger } from '../../src/log.js';
+import {
+  ClientLog,
+  createLogger,
+  type LogFields,
+  type LogLevel,
+  printable,
+  printableJson,
+  silentLogger,
+} from '../../src/log.js';
 import { VirtualClock } from '../../src/testing/virtual-clock.js';
 
 function written(
@@ -94,4 +102,36 @@ test('never throws', () => {
   const clock = { now: () => Number.NaN };
   createLogger({ level: 'debug', stream: broken, clock, color: false }).error('x');
   silentLogger.error('x');
+});
+
+describe('what clients cause in the log', () => {
+  const lines: string[] = [];
+  const clock = new VirtualClock();
+  const stream = { write: (line: string) => lines.push(line) };
+  const log = new ClientLog(createLogger({ level: 'info', stream, clock, color: false }), clock);
+
+  it('is limited for each client, and for all together, and counted beyond that', async () => {
+    for (let i = 0; i < 100; i++) log.warn('one', 'no', {});
+    assert.equal(lines.length, 20);
+    log.warn('two', 'no', {});
+    assert.match(lines.at(-1) ?? '', /linesLeftOut=80/);
+    for (let client = 0; client < 300; client++) log.warn(`client ${client}`, 'no', {});
+    assert.equal(lines.length, 200);
+    await clock.advance(10_000);
+    lines.length = 0;
+    log.warn('one', 'no', {});
+    log.warn('one', 'no', {});
+    assert.equal(lines.length, 1);
+    assert.match(lines[0] ?? '', /linesLeftOut=121/);
+  });
+});
+
+describe('printableJson', () => {
+  it('escapes what would turn or hide text, and says the same', () => {
+    const value = { 'k\u202e': ['\u0085 \u009b31m', 'a\u200b\u2066\ufeff\u{e0041}b', 'plain ü 🦊', '\ud800'] };
+    const text = printableJson(value, 2);
+    assert.ok(!/[^\n\P{Cc}]|[\p{Cf}\p{Cs}]/u.test(text), text);
+    assert.deepEqual(JSON.parse(text), value);
+    assert.ok(text.includes('plain ü 🦊'));
+  });
 });

@@ -67,7 +67,7 @@ test('needs no settings at all', async () => {
     maxIdleNames: 10_000,
     rootAckTimeout: 10_000,
     caTimeout: 10_000,
-    limits: { connections: 10_000, streams: 100_000, namesPerStream: 10_000 },
+    limits: { connections: 10_000, streams: 100_000, namesPerStream: 10_000, clientMemory: undefined },
     logLevel: 'info',
   });
 });
@@ -95,6 +95,7 @@ test('takes every setting from the environment and from the file alike', async (
     maxConnections: '8',
     maxStreams: '9',
     maxNamesPerStream: '11',
+    maxClientMemory: '64MiB',
     controlSocket: 'c.sock',
     trustDomain: 'example.org',
     namespace: 'shop',
@@ -150,7 +151,7 @@ test('takes every setting from the environment and from the file alike', async (
     maxIdleNames: 7,
     rootAckTimeout: 1_000,
     caTimeout: 2_000,
-    limits: { connections: 8, streams: 9, namesPerStream: 11 },
+    limits: { connections: 8, streams: 9, namesPerStream: 11, clientMemory: 64 * 1024 * 1024 },
     logLevel: 'debug',
   });
 });

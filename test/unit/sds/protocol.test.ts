@@ -294,7 +294,7 @@ const deltaTables: readonly Table[] = [
 const commonTables: readonly Table[] = [
   {
     name: 'refuses a first request without a node (SDS-18)',
-    rows: [{ step: 'no node', node: null, ask: ['A'], refuses: '^missing node information$' }],
+    rows: [{ step: 'no node', node: null, ask: ['A'], refuses: '^missing node information: .*node\\.id' }],
   },
   {
     name: 'needs the node only once',
