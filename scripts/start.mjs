@@ -3,6 +3,14 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { build, installDependencies, root } from './install.mjs';
 
+// Until somebody listens, SIGUSR1 opens Node's inspector; the daemon gives it its own meaning.
+process.on('SIGUSR1', () => undefined);
+// npm passes a signal on to its shell alone, which dies of it, and the daemon would run on.
+const parent = process.ppid;
+setInterval(() => {
+  if (process.ppid !== parent) process.kill(process.pid, 'SIGTERM');
+}, 250).unref();
+
 installDependencies();
 build();
 const main = join(root, 'dist', 'main.js');

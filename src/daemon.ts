@@ -135,7 +135,8 @@ async function assemble(
     onTaken: (error) => fail(error),
   });
   closing.add(() => listener.close());
-  const closed = config.socketMode & 0o070 ? closedToGroup(socket) : undefined;
+  const closed =
+    config.socketMode & 0o070 ? closedToGroup({ path: socket, trusted: config.workingDirectory }) : undefined;
   if (closed) {
     log.warn("the socket's group cannot reach it: it may not pass a directory above it", { socket, directory: closed });
   }

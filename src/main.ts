@@ -1,5 +1,12 @@
 #!/usr/bin/env node
-import { processIo } from './cli/io.js';
-import { runCli } from './cli/program.js';
+// Until somebody listens, SIGUSR1 opens Node's inspector, through which others could run code: so this comes first.
+process.on('SIGUSR1', () => undefined);
 
-process.exit(await runCli(process.argv.slice(2), processIo()));
+const [{ processIo }, { runCli }, { closeUnaskedInspector }] = await Promise.all([
+  import('./cli/io.js'),
+  import('./cli/program.js'),
+  import('./cli/inspector.js'),
+]);
+const io = processIo();
+closeUnaskedInspector(io.env);
+process.exit(await runCli(process.argv.slice(2), io));

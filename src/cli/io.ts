@@ -6,10 +6,10 @@ export interface OutputStream {
   /** Takes text without waiting; whether it could be written is what `flush` tells. */
   write(text: string | Uint8Array): unknown;
   /**
-   * Resolves when all that `write` took is written. Rejects, once, with the first failure since the last call:
-   * {@link ReaderGone}, or ERR_SDSD_OUTPUT.
+   * Resolves when all that `write` took is written, or `withinMs` milliseconds are over: a reader may have stopped to read.
+   * Rejects, once, with the first failure since the last call: {@link ReaderGone}, or ERR_SDSD_OUTPUT.
    */
-  flush(): Promise<void>;
+  flush(withinMs?: number): Promise<void>;
   readonly isTTY?: boolean;
 }
 
@@ -37,7 +37,7 @@ export function processIo(): CliIo {
     env: process.env,
     cwd: process.cwd(),
     stdout: outputStream(process.stdout, 'the standard output'),
-    stderr: outputStream(process.stderr, 'the standard error output'),
+    stderr: outputStream(process.stderr, 'the standard error output', MAX_UNREAD_LOG),
     clock: systemClock,
     command: startedAs(),
     onSignal(signal, handler) {
@@ -48,9 +48,20 @@ export function processIo(): CliIo {
   };
 }
 
-/** @param name for messages. */
-export function outputStream(stream: NodeJS.WritableStream & { readonly isTTY?: boolean }, name: string): OutputStream {
+/** How much of the log, in bytes, waits for a reader that has stopped to read; what comes then is lost, and counted. */
+const MAX_UNREAD_LOG = 1024 * 1024;
+
+/**
+ * @param name for messages.
+ * @param maxUnread how many bytes may wait to be written before texts are dropped; without it none ever is.
+ */
+export function outputStream(
+  stream: NodeJS.WritableStream & { readonly isTTY?: boolean; readonly writableLength?: number },
+  name: string,
+  maxUnread = Number.POSITIVE_INFINITY,
+): OutputStream {
   let failure: unknown;
+  let lost = 0;
   let written: Promise<void> = Promise.resolve();
   // Heard where the text was written; without a listener it would end the process, a daemon's as well.
   stream.on('error', (error) => {
@@ -59,17 +70,28 @@ export function outputStream(stream: NodeJS.WritableStream & { readonly isTTY?: 
   return {
     isTTY: stream.isTTY === true,
     write(text) {
+      if ((stream.writableLength ?? 0) > maxUnread) {
+        lost += 1;
+        return;
+      }
       const before = written;
+      const notice = lost > 0 ? `sdsd: ${lost} lines of this output were lost: nobody read it\n` : '';
+      lost = 0;
       const now = new Promise<void>((resolve) => {
-        stream.write(text, (error) => {
+        stream.write(notice === '' ? text : notice + text, (error) => {
           failure ??= error ?? undefined;
           resolve();
         });
       });
       written = before.then(() => now);
     },
-    async flush() {
-      await written;
+    async flush(withinMs) {
+      let timer: NodeJS.Timeout | undefined;
+      const late = new Promise<void>((resolve) => {
+        if (withinMs !== undefined) timer = setTimeout(resolve, withinMs);
+      });
+      await Promise.race([written, late]);
+      clearTimeout(timer);
       const error = failure;
       failure = undefined;
       if (error === undefined) return;

@@ -28,11 +28,16 @@ export async function runCli(args: readonly string[], io: CliIo): Promise<number
     code = report(error);
   }
   // What was not written was not done. After another error, that one says why.
-  const unwritten = await io.stdout.flush().then(() => 0, code === 0 ? report : () => 0);
+  const unwritten = await io.stdout
+    .flush(program.args[0] === 'run' ? LAST_WORDS_MS : undefined)
+    .then(() => 0, code === 0 ? report : () => 0);
   // Nobody is left to tell that errors cannot be told.
-  await io.stderr.flush().catch(() => undefined);
+  await io.stderr.flush(LAST_WORDS_MS).catch(() => undefined);
   return code === 0 ? unwritten : code;
 }
+
+/** How long the reader of the log may take to read its end. */
+const LAST_WORDS_MS = 2_000;
 
 /** The command line: nothing that a command needs beyond its options is imported before its action runs. */
 export function buildProgram(io: CliIo): Command {

@@ -61,7 +61,8 @@ Examples:
 
 A file for --config:
 ${EXAMPLE_FILE.replace(/^(?=.)/gm, '  ')}
-Signals: SIGTERM and SIGINT end the daemon, a second one at once; SIGUSR1 renews all certificates.
+Signals: SIGTERM and SIGINT end the daemon, a second one at once; SIGUSR1 renews all certificates (\`sdsd rotate\` does it too, and
+is to be preferred).
 `;
 
 /** Every variable of the settings table, with what it means. */
@@ -101,7 +102,7 @@ export async function runDaemon(config: Config, start: CreateDaemon, io: CliIo, 
         signals.stop,
       ]);
       settled.abort();
-      if (!quiet) await greet(config, daemon.control.status(), io, log);
+      if (!quiet) await Promise.race([greet(config, daemon.control.status(), io, log), signals.stop]);
       const failure = await Promise.race([signals.stop, daemon.failed]);
       if (failure) throw failure;
     } finally {

@@ -78,6 +78,11 @@ function lookAt(socket: Socket, watched: Watched, now: number): void {
     return;
   }
   if (socket.bytesRead === watched.read) return;
+  if (session.destroyed) {
+    // Its socket is about to be closed; if it is not, it is closed like a deaf one's.
+    watched.ping = { since: now, looks: 0 };
+    return;
+  }
   const answered = (error: Error | null): void => {
     watched.ping = undefined;
     if (!error) watched.read = socket.bytesRead;

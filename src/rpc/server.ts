@@ -18,6 +18,7 @@ import type { MemoryBudget } from '../memory-budget.js';
 import { HTTP2_GREETING, HTTP2_PREFACE, type ListenOptions, listenUnix, type UnixListener } from '../sockets/index.js';
 import { DeafSessions, leavesDeafSessions } from './deaf-sessions.js';
 import type { Decode } from './descriptors.js';
+import { UnfinishedMessages } from './unfinished-messages.js';
 
 export { status } from '@grpc/grpc-js';
 
@@ -100,8 +101,10 @@ export class RpcServer {
     const onSession = (session: Http2Session): void => {
       if (leavesDeafSessions && this.#injected) this.#deaf.watch(this.#injected, session);
     };
-    this.#injector = withHttp2Server(onSession, () =>
-      this.#server.createConnectionInjector(ServerCredentials.createInsecure()),
+    const unfinished = new UnfinishedMessages(options.memory);
+    this.#injector = withHttp2Server(
+      (server) => server.on('session', onSession).on('stream', (stream) => unfinished.watch(stream)),
+      () => this.#server.createConnectionInjector(ServerCredentials.createInsecure()),
     );
   }
 
@@ -220,12 +223,11 @@ export class RpcServer {
         timer.cancel();
         this.#silent.delete(socket);
         socket.removeListener('readable', onReadable);
-        socket.removeListener('error', ignore);
         socket.unshift(received);
         this.#inject(socket);
       }
     };
-    // Until then nobody else listens for errors; the close that follows is all there is to know.
+    // The close that follows an error is all there is to know. Before and after its HTTP/2 session nobody else listens.
     socket.on('error', ignore);
     socket.on('readable', onReadable);
     socket.once('close', () => timer.cancel());
@@ -249,15 +251,17 @@ export class RpcServer {
 }
 
 /**
- * Completes the one call of grpc-js to `http2.createServer`, which it makes while the injector is created: `onSession` hears
- * of each session, and Node 24 counts no stream resets. Envoy ends a subscription by resetting its stream, and Node takes the
+ * Completes the one call of grpc-js to `http2.createServer`, which it makes while the injector is created: `onServer` gets the
+ * server, and Node 24 counts no stream resets. Envoy ends a subscription by resetting its stream, and Node takes the
  * 1001st reset within a short time for an attack, and cuts the connection with every other stream on it.
  */
-function withHttp2Server<T>(onSession: (session: Http2Session) => void, create: () => T): T {
+function withHttp2Server<T>(onServer: (server: http2.Http2Server) => void, create: () => T): T {
   const original = http2.createServer;
   const patched = (options: http2.ServerOptions): http2.Http2Server => {
     const more = { streamResetBurst: 100_000, streamResetRate: 10_000 };
-    return original({ ...options, ...more } as http2.ServerOptions).on('session', onSession);
+    const server = original({ ...options, ...more } as http2.ServerOptions);
+    onServer(server);
+    return server;
   };
   Object.defineProperty(http2, 'createServer', { value: patched, configurable: true, writable: true });
   try {

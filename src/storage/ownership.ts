@@ -51,14 +51,17 @@ export function ownershipFault({ path, trusted }: OwnershipOptions): PathFault |
   return undefined;
 }
 
-/** The first directory on the way to a socket that its group cannot pass, or undefined. */
-export function closedToGroup(socket: string): string | undefined {
-  const { gid } = statSync(socket);
-  for (let directory = dirname(socket); ; directory = dirname(directory)) {
+/**
+ * The first directory on the way to a socket that its group cannot pass, or undefined. The working directory (`trusted`) and
+ * what is above it are not looked at: whoever starts a program there knows who gets there.
+ */
+export function closedToGroup({ path, trusted }: OwnershipOptions): string | undefined {
+  const { gid } = statSync(path);
+  for (let directory = dirname(path); !isWithin(trusted, directory); directory = dirname(directory)) {
     const { mode, gid: group } = statSync(directory);
     if (!(mode & 0o001) && !(mode & 0o010 && group === gid)) return directory;
-    if (directory === dirname(directory)) return undefined;
   }
+  return undefined;
 }
 
 function foreign(part: string, found: Stats, user: number): PathFault {

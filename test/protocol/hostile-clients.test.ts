@@ -363,6 +363,21 @@ describe('a connection that breaks the rules of HTTP/2', { timeout: 60_000 }, ()
     assert.equal(server.rpc.connections, 1);
   });
 
+  it('may be on its way to its end when it is looked at', async () => {
+    await using server = await startTestServer();
+    const check = await witness(server);
+    for (let round = 0; round < 20; round++) {
+      const session = rawSession(server);
+      const stream = openRaw(session);
+      stream.resume();
+      stream.write(frame(Buffer.alloc(2 * 1024 * 1024)));
+      await until('the connection is there', () => server.rpc.connections === 2);
+      session.destroy();
+      await server.clock.advance(100);
+    }
+    await check();
+  });
+
   it('costs others nothing, by the thousand: all are closed, and nothing is left of them', async () => {
     await using server = await startTestServer({ maxConnections: 20_000 });
     const check = await witness(server);
@@ -510,6 +525,24 @@ describe('a client that wants to be remembered', { timeout: 60_000 }, () => {
     assert.ok(most - used < 8_000_000, String(most));
     await check();
     session.destroy();
+  });
+
+  it('keeps no more than so much of its messages unfinished, and is the only one to notice', async () => {
+    await using server = await startTestServer();
+    const check = await witness(server);
+    const session = rawSession(server);
+    const used = server.memory.used;
+    const codes = Array.from({ length: 12 }, () => {
+      const stream = openRaw(session);
+      stream.write(frame(Buffer.alloc(2_000_000), 0, 4_000_000));
+      return new Promise<number | undefined>((resolve) => stream.once('close', () => resolve(stream.rstCode)));
+    });
+    assert.equal(await Promise.race(codes), http2.constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    await check();
+    assert.ok(server.memory.used - used < 17_000_000, String(server.memory.used - used));
+    session.destroy();
+    await until('one stream left', () => server.sds.streams().length === 1);
+    await until('all is given back', () => server.memory.used < 200_000);
   });
 
   it('gets no more single answers at a time than streams', async () => {

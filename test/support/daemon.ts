@@ -122,7 +122,7 @@ async function readyOrStopped(
 }
 
 /** The sources, or what SDSD_TEST_MAIN names: a built `main.js`. */
-function mainModule(): readonly string[] {
+export function mainModule(): readonly string[] {
   const built = process.env['SDSD_TEST_MAIN'];
   if (built) return [resolve(built)];
   const tsx = pathToFileURL(createRequire(import.meta.url).resolve('tsx')).href;

@@ -44,11 +44,11 @@ describe('closedToGroup', () => {
     await mkdir(inner, { recursive: true });
     const socket = join(inner, 'socket');
     await writeFile(socket, '');
-    assert.equal(closedToGroup(socket), undefined);
+    assert.equal(closedToGroup({ path: socket, trusted: temporary.path }), undefined);
     await chmod(join(temporary.path, 'a'), 0o710);
-    assert.equal(closedToGroup(socket), undefined, 'its own group may pass');
+    assert.equal(closedToGroup({ path: socket, trusted: temporary.path }), undefined, 'its own group may pass');
     await chmod(join(temporary.path, 'a'), 0o700);
-    assert.equal(closedToGroup(socket), join(temporary.path, 'a'));
+    assert.equal(closedToGroup({ path: socket, trusted: temporary.path }), join(temporary.path, 'a'));
   });
 });
 
