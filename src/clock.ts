@@ -10,6 +10,8 @@ export interface Clock {
    * {@link RECHECK_MS}. A `time` that is not a number counts as now.
    */
   at(time: number, callback: () => void): Timer;
+  /** Calls `callback` every `ms` milliseconds that pass, whatever the wall clock does meanwhile. Keeps no process alive. */
+  every(ms: number, callback: () => void): Timer;
 }
 
 export interface Timer {
@@ -30,6 +32,10 @@ export const systemClock: Clock = {
     };
     arm();
     return { cancel: () => clearTimeout(handle) };
+  },
+  every(ms, callback) {
+    const handle = setInterval(callback, ms).unref();
+    return { cancel: () => clearInterval(handle) };
   },
 };
 

@@ -4,7 +4,7 @@ import type { Clock } from '../clock.js';
 import type { Config } from '../config/index.js';
 import { SdsdError } from '../errors.js';
 import type { Logger } from '../log.js';
-import { chainNotAfter, joinPem, parseSpiffeId, pemBlocks } from '../pki/index.js';
+import { joinPem, parseSpiffeId, pathValidity, pemBlocks } from '../pki/index.js';
 import type { SdsServer } from '../sds/index.js';
 import type { CaClient, CachingSecretManager, WorkloadStatus } from '../secrets/index.js';
 import { productVersion } from '../version.js';
@@ -64,7 +64,7 @@ export function daemonControl(parts: DaemonParts): DaemonControl {
 }
 
 async function issue(
-  { ca, manager, config }: DaemonParts,
+  { ca, manager, config, clock }: DaemonParts,
   request: IssueRequest,
   signal: AbortSignal,
 ): Promise<IssueResult> {
@@ -77,7 +77,7 @@ async function issue(
   }
   const ttl = request.ttlMs ?? config.certificates.ttl;
   const { chain, roots } = await ca.sign({ csr: block.der, sans: [identity], ttl }, signal);
-  manager.admit(roots, chainNotAfter(chain));
+  manager.admit(roots, pathValidity({ chain, roots, now: clock.now() }).notAfter);
   return {
     chainPem: joinPem(chain.map(({ pem }) => pem)).toString(),
     rootsPem: joinPem(manager.roots.map(({ pem }) => pem)).toString(),

@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
 import { messageOf, SdsdError } from '../errors.js';
 import { workloadIdentity } from '../pki/spiffe-id.js';
-import type { CaConfig, Config, KeyConfig, LocalCaFiles, WorkloadIdentityConfig } from './config.js';
+import type { CaConfig, CertificateConfig, Config, KeyConfig, LocalCaFiles, WorkloadIdentityConfig } from './config.js';
 import {
   type ListSetting,
   type OptionalSetting,
@@ -42,11 +42,7 @@ export async function loadConfig(sources: ConfigSources): Promise<Config> {
     controlSocket: values.required(settings.controlSocket),
     identity: identityConfig(values),
     identities: values.list(settings.identities),
-    certificates: {
-      ttl: values.required(settings.secretTtl),
-      gracePeriodRatio: values.required(settings.gracePeriodRatio),
-      gracePeriodRatioJitter: values.required(settings.gracePeriodRatioJitter),
-    },
+    certificates: certificateConfig(values),
     ca: caConfig(values, sources.env),
     keys: keyConfig(values),
     maxIdleNames: values.required(settings.maxIdleNames),
@@ -70,6 +66,29 @@ export async function loadClientConfig(sources: ConfigSources): Promise<ClientCo
     controlSocket: values.required(settings.controlSocket),
     trustDomain: values.required(settings.trustDomain),
   };
+}
+
+/** The moment of renewal must be after receipt and before the end, whatever the jitter comes to. */
+function certificateConfig(values: Values): CertificateConfig {
+  const ttl = values.required(settings.secretTtl);
+  const gracePeriodRatio = values.required(settings.gracePeriodRatio);
+  const gracePeriodRatioJitter = values.required(settings.gracePeriodRatioJitter);
+  const given = `${values.origin(settings.gracePeriodRatio)}: ${gracePeriodRatio}, ${values.origin(settings.gracePeriodRatioJitter)}: ${gracePeriodRatioJitter}`;
+  if (gracePeriodRatio - gracePeriodRatioJitter <= 0) {
+    throw new SdsdError(
+      'ERR_SDSD_CONFIG',
+      `the grace period ratio is not greater than its jitter (${given}): a certificate could be renewed when it has expired`,
+      { hint: 'raise SECRET_GRACE_PERIOD_RATIO above SECRET_GRACE_PERIOD_RATIO_JITTER, or lower the jitter' },
+    );
+  }
+  if (gracePeriodRatio + gracePeriodRatioJitter >= 1) {
+    throw new SdsdError(
+      'ERR_SDSD_CONFIG',
+      `the grace period ratio and its jitter are together not less than 1 (${given}): a certificate would be renewed all the time`,
+      { hint: 'lower SECRET_GRACE_PERIOD_RATIO; 0.5 renews when half of the lifetime is left' },
+    );
+  }
+  return { ttl, gracePeriodRatio, gracePeriodRatioJitter };
 }
 
 function identityConfig(values: Values): WorkloadIdentityConfig {

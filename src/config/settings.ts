@@ -190,7 +190,7 @@ export const settings = {
     variables: ['SECRET_GRACE_PERIOD_RATIO'],
     default: '0.5',
     doc: 'A certificate is renewed when this share of its lifetime is left.',
-    allowed: 'a number from 0 to 1',
+    allowed: 'a number between 0 and 1: greater than the jitter, and less than 1 together with it',
     parse: ratio,
   }),
   gracePeriodRatioJitter: required({
@@ -199,7 +199,7 @@ export const settings = {
     variables: ['SECRET_GRACE_PERIOD_RATIO_JITTER'],
     default: '0.05',
     doc: 'How much that share varies at random, up and down, so that many hosts do not renew at once.',
-    allowed: 'a number from 0 to 1',
+    allowed: 'a number from 0 to less than the ratio',
     parse: ratio,
   }),
   caProvider: optional({

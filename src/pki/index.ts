@@ -20,4 +20,10 @@ export {
 export { joinPem, type PemBlock, pemBlocks, toPem } from './pem.js';
 export { parseSpiffeId, parseTrustDomain, type SpiffeId, workloadIdentity } from './spiffe-id.js';
 export { subjectPublicKeyInfo } from './subject-public-key-info.js';
-export { chainNotAfter, type IssuedCertificate, verifyIssued, verifyPath } from './verify-chain.js';
+export {
+  type IssuedCertificate,
+  pathValidity,
+  type Validity,
+  verifyIssued,
+  verifyPath,
+} from './verify-chain.js';

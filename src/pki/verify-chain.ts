@@ -51,10 +51,29 @@ export function verifyPath({ chain, roots, now }: Pick<IssuedCertificate, 'chain
   verifyAnchor(chain, roots, now);
 }
 
-/** The last moment at which all of a chain is valid, in milliseconds since the epoch. Throws `ERR_SDSD_CHAIN` for none. */
-export function chainNotAfter(chain: readonly Certificate[]): number {
-  if (chain.length === 0) throw refused('the chain is empty', 'have the CA answer with the leaf first');
-  return Math.min(...chain.map(({ notAfter }) => notAfter));
+/** When something verifies, in milliseconds since the epoch. */
+export interface Validity {
+  readonly notBefore: number;
+  readonly notAfter: number;
+  /** The first end of all that stands above the leaf: what the CA has left. */
+  readonly issuersNotAfter: number;
+}
+
+/**
+ * When a chain that {@link verifyPath} accepts at `now` verifies: all of its certificates and the root that it leads to are
+ * valid then. Of several such roots the one that lasts longest counts. Throws `ERR_SDSD_CHAIN` for an empty chain.
+ */
+export function pathValidity({ chain, roots, now }: Pick<IssuedCertificate, 'chain' | 'roots' | 'now'>): Validity {
+  const last = chain.at(-1);
+  if (last === undefined) throw refused('the chain is empty', 'have the CA answer with the leaf first');
+  const anchors = roots.filter((root) => isAmong(chain, root) || anchorFault(root, chain, now) === undefined);
+  const [anchor] = anchors.toSorted((a, b) => b.notAfter - a.notAfter);
+  const path = anchor ? [...chain, anchor] : chain;
+  return {
+    notBefore: Math.max(...path.map(({ notBefore }) => notBefore)),
+    notAfter: Math.min(...path.map(({ notAfter }) => notAfter)),
+    issuersNotAfter: Math.min(...path.slice(1).map(({ notAfter }) => notAfter)),
+  };
 }
 
 function verifyLeafKey(leaf: Certificate, chain: readonly Certificate[], publicKey: KeyObject): void {

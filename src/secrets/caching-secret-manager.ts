@@ -4,14 +4,14 @@
  * out. Nothing here knows how clients are reached.
  */
 import { LRUCache } from 'lru-cache';
-import pLimit from 'p-limit';
-import type { Clock } from '../clock.js';
+import type { Clock, Timer } from '../clock.js';
 import { SdsdError } from '../errors.js';
 import { ClientLog, type Logger } from '../log.js';
 import type { Certificate } from '../pki/index.js';
+import { AttemptQueue } from './attempt-queue.js';
 import type { IdentitySource } from './identity-source.js';
 import type { IdentityStore } from './identity-store.js';
-import type { RenewalOptions, RenewalState } from './renewal.js';
+import type { RenewalChange, RenewalOptions, RenewalState } from './renewal.js';
 import { parseResourceName } from './resource-name.js';
 import type { Caller, SecretResult, Subscription, TlsCertificateSecret, ValidationContextSecret } from './secret.js';
 import { TrustBundleSecret } from './trust-bundle-secret.js';
@@ -19,7 +19,15 @@ import type { TrustBundleStore } from './trust-bundle-store.js';
 import { versionCounter } from './versions.js';
 import { type WorkloadContext, WorkloadSecret } from './workload-secret.js';
 
-const MAX_CONCURRENT_ATTEMPTS = 8;
+/** How often the clock is looked at: one that is set back fires no timer. And by how much it must go back to be noticed. */
+const LOOK_AT_CLOCK_MS = 10_000;
+const STEP_MS = 1_000;
+
+/** Within this time all that failed is asked for again when the CA is back. */
+const CATCH_UP_MS = 1_000;
+
+/** A CA whose certificate ends so soon is told of. */
+const CA_ENDS_SOON_MS = 30 * 86_400_000;
 const MAX_UNKNOWN_NAMES = 1_000;
 const MAX_SHOWN_NAME = 256;
 
@@ -69,6 +77,9 @@ export class CachingSecretManager {
   readonly #clientLog: ClientLog;
   readonly #bundle: TrustBundleSecret;
   readonly #bundleListeners = new Set<Listener>();
+  #clockTimer: Timer | undefined;
+  /** What the last warning said of the end of the CA. */
+  #toldCaEnd: number | undefined;
   #hadRoots = false;
   #closed = false;
 
@@ -91,6 +102,7 @@ export class CachingSecretManager {
       onStoreError: (error) => log.error('cannot store the trust anchors', { error }),
       onInvalid: (error) => log.error('trust anchors cannot be used; those before are kept', { error }),
     });
+    const attempts = new AttemptQueue({ clock, onRecovered: () => this.#catchUp() });
     this.#workloads = {
       source,
       store: options.identityStore,
@@ -100,7 +112,7 @@ export class CachingSecretManager {
       renewal: options.renewal,
       attemptTimeoutMs: options.attemptTimeoutMs ?? 10_000,
       nextVersion,
-      limit: pLimit(MAX_CONCURRENT_ATTEMPTS),
+      limit: (identity, attempt, givenUp) => attempts.run(identity, attempt, givenUp),
       declarations: () => this.#bundle.declarations,
       admit: (roots, notAfter, since) => this.#bundle.admit(roots, notAfter, since),
       onFault: (error) => log.error('a renewal failed for a reason of our own', { error }),
@@ -122,6 +134,7 @@ export class CachingSecretManager {
   /** Takes up what was stored, and asks for a certificate for every configured name. Does not wait for them. */
   async start(): Promise<void> {
     await this.#bundle.load();
+    this.#watchClock();
     for (const name of this.#options.pinned ?? []) this.#lease(name);
     for (const name of this.#options.identities.keys()) this.#entry(name);
   }
@@ -214,10 +227,29 @@ export class CachingSecretManager {
   /** Ends all renewal. Resolves when everything is stored. */
   async close(): Promise<void> {
     this.#closed = true;
+    this.#clockTimer?.cancel();
     const entries = this.#kept();
     this.#leased.clear();
     this.#idle.clear();
     await Promise.all([...entries.map(({ workload }) => workload?.close()), this.#bundle.close()]);
+  }
+
+  /** The CA answers again: whoever has failed meanwhile asks at once, instead of at its own time. */
+  #catchUp(): void {
+    for (const { workload } of this.#kept()) if (workload && workload.state.failures > 0) workload.hurry(CATCH_UP_MS);
+  }
+
+  #watchClock(): void {
+    const { clock, log } = this.#options;
+    let last = clock.now();
+    this.#clockTimer = clock.every(LOOK_AT_CLOCK_MS, () => {
+      const now = clock.now();
+      const back = last - now;
+      last = now;
+      if (back < STEP_MS) return;
+      log.warn('the clock was set back', { seconds: Math.round(back / 1_000) });
+      for (const { workload } of this.#kept()) workload?.clockChanged();
+    });
   }
 
   #kept(): Entry[] {
@@ -282,12 +314,26 @@ export class CachingSecretManager {
     this.#hadRoots = true;
   }
 
-  #logCertificate({ name, identity, serialNumber, notAfter, version }: TlsCertificateSecret): void {
+  #logCertificate({ name, identity, serialNumber, notAfter, version, issuersNotAfter }: TlsCertificateSecret): void {
     const until = new Date(notAfter).toISOString();
-    this.#options.log.debug('certificate', { resource: name, identity, version, serial: serialNumber, until });
+    this.#options.log.info('certificate issued', { resource: name, identity, version, serial: serialNumber, until });
+    this.#warnOfCaEnd(issuersNotAfter);
   }
 
-  #report(name: string, change: 'failing' | 'recovered' | 'expired', state: RenewalState): void {
+  /** Once for each end. */
+  #warnOfCaEnd(end: number): void {
+    const { clock, log, source } = this.#options;
+    const left = end - clock.now();
+    if (left > CA_ENDS_SOON_MS || this.#toldCaEnd === end) return;
+    this.#toldCaEnd = end;
+    log.warn('a certificate of the CA ends soon; renew it, or no certificate outlives it', {
+      source: source.description,
+      until: new Date(end).toISOString(),
+      daysLeft: Math.floor(left / 86_400_000),
+    });
+  }
+
+  #report(name: string, change: RenewalChange, state: RenewalState): void {
     const { log, source } = this.#options;
     const fields = { resource: name, source: source.description, ...(state.lastError && { why: state.lastError }) };
     switch (change) {
@@ -304,6 +350,12 @@ export class CachingSecretManager {
         return;
       case 'expired':
         log.error('a certificate has expired and is no longer given to new clients', fields);
+        return;
+      case 'not-yet-valid':
+        log.error(
+          'the clock was set back: a certificate is not valid yet and is no longer given to new clients',
+          fields,
+        );
         return;
     }
   }

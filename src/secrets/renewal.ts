@@ -3,28 +3,36 @@
  * nothing can be served any more. Times are milliseconds since the epoch. `workload-secret.ts` carries the actions out.
  *
  * Invariants:
- * - The current certificate is replaced by its successor, or withdrawn at its end, and by nothing else.
+ * - The current certificate is replaced by its successor, or withdrawn while the present time is not within its validity (it
+ *   has expired, or the clock was set back), and by nothing else.
  * - At most one attempt is under way.
  * - Attempts start at least {@link MIN_INTERVAL_MS} apart, unless a person asks.
  * - Unless an attempt is under way, a wake-up is due: renewal is tried for ever.
  */
 
 export const MIN_INTERVAL_MS = 1_000;
-/** After n failures in a row the next attempt waits 1 s · 2^(n−1), at most this long, ±20 %. */
-const MAX_BACKOFF_MS = 3_000;
+/**
+ * After n failures in a row the next attempt waits 1 s · 2^(n−1), ±20 %: at most a twentieth of what the current certificate has
+ * left, within these bounds. Without a valid one, or near its end, that is a few seconds.
+ */
+const LEAST_MAX_BACKOFF_MS = 3_000;
+const MOST_MAX_BACKOFF_MS = 300_000;
+const BACKOFF_SHARE = 0.05;
 const BACKOFF_SPREAD = 0.2;
 
 export interface Lifetime {
+  /** When all of the chain and its root have begun to be valid. */
+  readonly validFrom: number;
   /** Receipt or notBefore, whichever is later: CAs backdate. */
   readonly from: number;
-  /** The least notAfter of the chain. */
+  /** The least notAfter of the chain and its root. */
   readonly until: number;
   /** When the successor is asked for. */
   readonly renewAt: number;
 }
 
 export interface RenewalState {
-  /** `initializing`: never had a certificate; `available`: has a valid one; `unavailable`: the last one has expired. */
+  /** `initializing`: never had a certificate; `available`: has a valid one; `unavailable`: the last one is not valid now. */
   readonly kind: 'initializing' | 'available' | 'unavailable';
   readonly lifetime: Lifetime | undefined;
   readonly inFlight: boolean;
@@ -50,11 +58,14 @@ export type RenewalEvent =
   | { readonly kind: 'start'; readonly now: number }
   | { readonly kind: 'wake'; readonly now: number }
   | { readonly kind: 'rotate'; readonly now: number }
+  /** The CA answers again, or its root has changed: what failed or is outdated need not wait. */
+  | { readonly kind: 'hurry'; readonly now: number; readonly within: number; readonly random: number }
   | {
       readonly kind: 'obtained';
       readonly now: number;
       /** When the CA was asked: an attempt may wait for others. */
       readonly askedAt: number;
+      /** Of the chain and its root: the latest begin and the first end. */
       readonly notBefore: number;
       readonly notAfter: number;
       readonly random: number;
@@ -83,9 +94,12 @@ export type RenewalAction =
   | { readonly kind: 'wake-at'; readonly time: number }
   /** What was obtained is now current. */
   | { readonly kind: 'publish' }
-  /** The current certificate has expired. */
+  /** The current certificate is not valid any more, or not yet; or, after the clock was set right, valid again. */
   | { readonly kind: 'withdraw' }
-  | { readonly kind: 'report'; readonly change: 'failing' | 'recovered' | 'expired' };
+  | { readonly kind: 'restore' }
+  | { readonly kind: 'report'; readonly change: RenewalChange };
+
+export type RenewalChange = 'failing' | 'recovered' | 'expired' | 'not-yet-valid';
 
 export interface RenewalStep {
   readonly state: RenewalState;
@@ -111,6 +125,8 @@ export function renew(state: RenewalState, event: RenewalEvent, options: Renewal
       return state.inFlight ? { state: { ...state, again: true }, actions: [] } : attempt(state, event.now, []);
     case 'wake':
       return wake(state, event.now);
+    case 'hurry':
+      return hurry(state, event);
     case 'obtained':
       return obtained(state, event, options);
     case 'restored':
@@ -125,8 +141,20 @@ function attempt(state: RenewalState, now: number, before: readonly RenewalActio
   return { state: next, actions: [...before, { kind: 'obtain' }, ...expiryWake(next)] };
 }
 
+/** Brings the next attempt forward to some moment within `within` milliseconds. */
+function hurry(state: RenewalState, event: Extract<RenewalEvent, { kind: 'hurry' }>): RenewalStep {
+  const earliest = soonest(state, event.now);
+  const next = { ...state, nextAt: Math.min(state.nextAt, earliest + event.within * event.random) };
+  return wake(next, event.now);
+}
+
+/** When the CA may be asked again. By a clock that was set back it was asked last in the future, which says nothing. */
+function soonest({ askedAt }: RenewalState, now: number): number {
+  return askedAt > now ? now : Math.max(now, askedAt + MIN_INTERVAL_MS);
+}
+
 function wake(state: RenewalState, now: number): RenewalStep {
-  const [current, actions] = expire(state, now);
+  const [current, actions] = weigh(state, now);
   if (current.inFlight) return { state: current, actions: [...actions, ...expiryWake(current)] };
   if (now >= current.nextAt) return attempt(current, now, actions);
   return { state: current, actions: [...actions, wakeAt(current)] };
@@ -147,7 +175,7 @@ function obtained(
   const next: RenewalState = {
     ...state,
     kind: 'available',
-    lifetime: { from, until: notAfter, renewAt },
+    lifetime: { validFrom: notBefore, from, until: notAfter, renewAt },
     inFlight: false,
     failures: 0,
     lastError: undefined,
@@ -171,16 +199,16 @@ function restored(
   const next: RenewalState = {
     ...state,
     kind: 'available',
-    lifetime: { from, until: notAfter, renewAt },
+    lifetime: { validFrom: event.notBefore, from, until: notAfter, renewAt },
     nextAt: renewAt,
   };
   return { state: next, actions: [{ kind: 'publish' }, wakeAt(next)] };
 }
 
 function failed(state: RenewalState, event: Extract<RenewalEvent, { kind: 'failed' }>): RenewalStep {
-  const [current, actions] = expire(state, event.now);
+  const [current, actions] = weigh(state, event.now);
   const failures = current.failures + 1;
-  const backoff = Math.min(MIN_INTERVAL_MS * 2 ** (failures - 1), MAX_BACKOFF_MS);
+  const backoff = Math.min(MIN_INTERVAL_MS * 2 ** (failures - 1), maxBackoff(current, event.now));
   const spread = 1 + BACKOFF_SPREAD * (2 * event.random - 1);
   const next: RenewalState = {
     ...current,
@@ -196,9 +224,26 @@ function failed(state: RenewalState, event: Extract<RenewalEvent, { kind: 'faile
   return { state: settled, actions: [...actions, ...report, wakeAt(settled)] };
 }
 
-function expire(state: RenewalState, now: number): [RenewalState, RenewalAction[]] {
-  if (state.kind !== 'available' || !state.lifetime || now < state.lifetime.until) return [state, []];
-  return [{ ...state, kind: 'unavailable' }, [{ kind: 'withdraw' }, { kind: 'report', change: 'expired' }]];
+function maxBackoff({ kind, lifetime }: RenewalState, now: number): number {
+  const left = kind === 'available' && lifetime ? lifetime.until - now : 0;
+  return Math.min(Math.max(left * BACKOFF_SHARE, LEAST_MAX_BACKOFF_MS), MOST_MAX_BACKOFF_MS);
+}
+
+/** Whether the present time is within what a certificate needs to verify. */
+export function isValidAt({ validFrom, until }: Pick<Lifetime, 'validFrom' | 'until'>, now: number): boolean {
+  return now >= validFrom && now < until;
+}
+
+/** Takes notice of the time: a certificate stops to be valid at its end, and also when the clock is set back before its begin. */
+function weigh(state: RenewalState, now: number): [RenewalState, RenewalAction[]] {
+  if (state.kind === 'initializing' || !state.lifetime) return [state, []];
+  const isValid = isValidAt(state.lifetime, now);
+  if (isValid === (state.kind === 'available')) return [state, []];
+  if (isValid) return [{ ...state, kind: 'available' }, [{ kind: 'restore' }]];
+  const change = now < state.lifetime.validFrom ? 'not-yet-valid' : 'expired';
+  // There is no time to lose, whatever was planned before.
+  const nextAt = Math.min(state.nextAt, soonest(state, now));
+  return [{ ...state, kind: 'unavailable', nextAt }, [{ kind: 'withdraw' }, { kind: 'report', change }]];
 }
 
 function wakeAt(state: RenewalState): RenewalAction {

@@ -34,9 +34,11 @@ export interface TlsCertificateSecret extends SecretBase {
   readonly privateKey: Buffer;
   /** Serial number of the leaf, hexadecimal. */
   readonly serialNumber: string;
-  /** Milliseconds since the epoch. `notAfter` is the least of the whole chain. */
+  /** When the leaf, its chain and the root above it are all valid, in milliseconds since the epoch. */
   readonly notBefore: number;
   readonly notAfter: number;
+  /** The first end of what stands above the leaf, the root included. */
+  readonly issuersNotAfter: number;
 }
 
 /** Trust anchors. */

@@ -2,13 +2,15 @@
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import type { Clock, Timer } from '../clock.js';
 import { messageOf, SdsdError } from '../errors.js';
-import { type Certificate, chainNotAfter, joinPem, readPrivateKey, verifyIssued } from '../pki/index.js';
+import { type Certificate, joinPem, pathValidity, readPrivateKey, type Validity, verifyIssued } from '../pki/index.js';
 import { assertCertificatePair } from './deliverable.js';
 import type { IdentitySource, IssuedIdentity } from './identity-source.js';
 import type { IdentityStore } from './identity-store.js';
 import {
   initialRenewal,
+  isValidAt,
   type RenewalAction,
+  type RenewalChange,
   type RenewalEvent,
   type RenewalOptions,
   type RenewalState,
@@ -28,8 +30,8 @@ export interface WorkloadContext {
   /** Deadline of one attempt, in milliseconds. */
   readonly attemptTimeoutMs: number;
   readonly nextVersion: () => number;
-  /** Runs an attempt when few enough others are under way. */
-  readonly limit: <T>(attempt: () => Promise<T>) => Promise<T>;
+  /** Runs an attempt for an identity when few enough others are under way. */
+  readonly limit: <T>(identity: string, attempt: () => Promise<T>, givenUp: AbortSignal) => Promise<T>;
   /** Takes the roots in before the certificate is published; returns the trust bundle that clients need first, if any. */
   readonly admit: (roots: readonly Certificate[], notAfter: number, since: number) => SecretRef | undefined;
   /** How often the CA's roots have changed: what an attempt began with goes to `admit` as `since`. */
@@ -38,7 +40,7 @@ export interface WorkloadContext {
   readonly onFault: (error: unknown) => void;
   /** The result has changed. */
   readonly onResult: (name: string, result: SecretResult) => void;
-  readonly onReport: (name: string, change: 'failing' | 'recovered' | 'expired', state: RenewalState) => void;
+  readonly onReport: (name: string, change: RenewalChange, state: RenewalState) => void;
 }
 
 export class WorkloadSecret {
@@ -91,6 +93,21 @@ export class WorkloadSecret {
     if (this.result().kind !== 'secret') this.#dispatch({ kind: 'wake', now: this.#context.clock.now() });
   }
 
+  /** Something has changed that makes it worth the while to ask soon: at some moment within so many milliseconds. */
+  hurry(withinMs: number): void {
+    if (this.#starting) return;
+    const { clock, random } = this.#context;
+    this.#dispatch({ kind: 'hurry', now: clock.now(), within: withinMs, random: random() });
+  }
+
+  /** The clock was set: what the time says now may be different. */
+  clockChanged(): void {
+    if (this.#starting) return;
+    this.#dispatch({ kind: 'wake', now: this.#context.clock.now() });
+    // What was planned by the wrong time may be hours away.
+    if (this.#state.kind !== 'available' || this.#state.failures > 0) this.hurry(0);
+  }
+
   /** Asks for a new certificate now. Resolves when that attempt is over; rejects with its error. */
   async rotate(): Promise<TlsCertificateSecret> {
     await this.#starting;
@@ -110,10 +127,12 @@ export class WorkloadSecret {
       await new Promise<void>((resolve) => this.#waiting.push(resolve));
   }
 
-  /** What can be served at this moment: never a certificate past its end, even if the timer is late. */
+  /** What can be served at this moment: never a certificate that is not valid now, even if the timer is late. */
   result(): SecretResult {
-    if (this.#secret && this.#context.clock.now() < this.#secret.notAfter)
-      return { kind: 'secret', secret: this.#secret };
+    const secret = this.#secret;
+    const now = this.#context.clock.now();
+    if (secret && isValidAt({ validFrom: secret.notBefore, until: secret.notAfter }, now))
+      return { kind: 'secret', secret };
     return { kind: 'pending', why: this.#why() };
   }
 
@@ -128,7 +147,11 @@ export class WorkloadSecret {
   #why(): string {
     const { kind, lastError } = this.#state;
     const error = lastError === undefined ? '' : `: ${lastError}`;
-    return kind === 'initializing' ? `no certificate yet${error}` : `the certificate has expired${error}`;
+    if (kind === 'initializing') return `no certificate yet${error}`;
+    const isEarly = this.#secret !== undefined && this.#context.clock.now() < this.#secret.notBefore;
+    return isEarly
+      ? `the certificate is not valid yet: the clock of this host was set back${error}`
+      : `the certificate has expired${error}`;
   }
 
   #dispatch(event: RenewalEvent): void {
@@ -156,6 +179,7 @@ export class WorkloadSecret {
         this.#publish();
         return;
       case 'withdraw':
+      case 'restore':
         onResult(this.name, this.result());
         return;
       case 'report':
@@ -175,16 +199,20 @@ export class WorkloadSecret {
     // It may have waited for others; the CA is asked only now.
     let askedAt = clock.now();
     try {
-      const attempt = await limit(async () => {
-        askedAt = clock.now();
-        const since = declarations();
-        return { since, ...(await this.#attempt()) };
-      });
+      const attempt = await limit(
+        this.identity,
+        async () => {
+          askedAt = clock.now();
+          const since = declarations();
+          return { since, ...(await this.#attempt()) };
+        },
+        this.#abort.signal,
+      );
       const { key, since, ...issued } = attempt;
       const now = clock.now();
       const candidate = this.#verified(issued, key, now);
       this.#candidate = { ...candidate, isNew: true, since };
-      const { notBefore, notAfter } = candidate;
+      const { notBefore, notAfter } = candidate.validity;
       return { kind: 'obtained', now, askedAt, notBefore, notAfter, random: random() };
     } catch (error) {
       return { kind: 'failed', now: clock.now(), askedAt, why: messageOf(error), random: random() };
@@ -200,7 +228,7 @@ export class WorkloadSecret {
     try {
       const candidate = this.#verified(stored.issued, readPrivateKey(stored.issued.keyPem), now);
       this.#candidate = { ...candidate, isNew: false, since: this.#context.declarations() };
-      const { notBefore, notAfter } = candidate;
+      const { notBefore, notAfter } = candidate.validity;
       return { kind: 'restored', now, obtainedAt: stored.obtainedAt, notBefore, notAfter, random: random() };
     } catch (error) {
       this.#context.onStoreError(error);
@@ -214,7 +242,7 @@ export class WorkloadSecret {
     verifyIssued({ chain, roots, publicKey: createPublicKey(key), identity: this.identity, now });
     const certificateChain = Buffer.from(joinPem(chain.map(({ pem }) => pem)));
     assertCertificatePair(certificateChain, issued.keyPem);
-    return { issued, certificateChain, notBefore: chain[0]?.notBefore ?? now, notAfter: chainNotAfter(chain) };
+    return { issued, certificateChain, validity: pathValidity({ chain, roots, now }) };
   }
 
   /** One call to the source, with a deadline that holds even if the source ignores its signal. */
@@ -245,7 +273,8 @@ export class WorkloadSecret {
     const candidate = this.#candidate;
     this.#candidate = undefined;
     if (!candidate) return;
-    const { issued, certificateChain, notBefore, notAfter, isNew, since } = candidate;
+    const { issued, certificateChain, isNew, since } = candidate;
+    const { notBefore, notAfter, issuersNotAfter } = candidate.validity;
     const { source, store, clock, nextVersion, admit, onResult, onStoreError } = this.#context;
     const requires = admit(issued.roots, notAfter, since);
     const secret: TlsCertificateSecret = {
@@ -259,6 +288,7 @@ export class WorkloadSecret {
       serialNumber: issued.chain[0]?.serialNumber ?? '',
       notBefore,
       notAfter,
+      issuersNotAfter,
       ...(requires && { requires }),
     };
     this.#secret = Object.freeze(secret);
@@ -275,8 +305,7 @@ interface Candidate {
   readonly issued: Omit<IssuedIdentity, 'key'>;
   /** The chain as it is sent. */
   readonly certificateChain: Buffer;
-  readonly notBefore: number;
-  readonly notAfter: number;
+  readonly validity: Validity;
   /** The count of declarations when it was asked for. */
   readonly since: number;
   /** Just obtained, and not from the store. */

@@ -62,8 +62,9 @@ export class TestCa implements CaClient {
     this.#authority = authority;
   }
 
-  static async create(clock: Clock): Promise<TestCa> {
-    return new TestCa(clock, await makeAuthority(clock.now()));
+  /** @param lifetime of its root and intermediate, in milliseconds; default: a hundred years. */
+  static async create(clock: Clock, { lifetime = 36_500 * DAY }: { lifetime?: number } = {}): Promise<TestCa> {
+    return new TestCa(clock, await makeAuthority(clock.now(), lifetime));
   }
 
   /** The root that it stands for now. */
@@ -145,10 +146,10 @@ export class TestCa implements CaClient {
   }
 }
 
-async function makeAuthority(now: number): Promise<Authority> {
+async function makeAuthority(now: number, lifetime = 36_500 * DAY): Promise<Authority> {
   const rootKey = await generatePrivateKey({ kind: 'ecdsa', curve: 'P-256' });
   const key = await generatePrivateKey({ kind: 'ecdsa', curve: 'P-256' });
-  const template = (name: string, lifetime: number) => {
+  const template = (name: string) => {
     const serialNumber = randomSerialNumber();
     return {
       subject: { commonName: `test CA ${name} ${serialNumber.subarray(0, 4).toString('hex')}` },
@@ -161,7 +162,7 @@ async function makeAuthority(now: number): Promise<Authority> {
   const root = parseCertificate(
     selfSign(
       {
-        ...template('root', 36_500 * DAY),
+        ...template('root'),
         subjectPublicKeyInfo: subjectPublicKeyInfo(rootKey),
         profile: { kind: 'ca' },
       },
@@ -172,7 +173,7 @@ async function makeAuthority(now: number): Promise<Authority> {
   const intermediate = parseCertificate(
     issueCertificate(
       {
-        ...template('intermediate', 36_000 * DAY),
+        ...template('intermediate'),
         subjectPublicKeyInfo: subjectPublicKeyInfo(key),
         profile: { kind: 'ca', pathLength: 0 },
       },

@@ -9,6 +9,8 @@ interface Entry {
 /** A clock that stands still until it is advanced. Timers fire in order of time, then of creation. */
 export class VirtualClock implements Clock {
   #now: number;
+  /** How far `jump` has moved the wall clock, which what happens every so often does not see. */
+  #jumped = 0;
   #order = 0;
   readonly #timers = new Set<Entry>();
 
@@ -25,6 +27,27 @@ export class VirtualClock implements Clock {
     const entry = { time: Number.isNaN(time) ? 0 : time, order: this.#order++, callback };
     this.#timers.add(entry);
     return { cancel: () => this.#timers.delete(entry) };
+  }
+
+  every(ms: number, callback: () => void): Timer {
+    let timer: Timer;
+    const arm = (passed: number): void => {
+      const entry = {
+        get time() {
+          return passed + ms + clock.#jumped;
+        },
+        order: this.#order++,
+        callback: () => {
+          arm(passed + ms);
+          callback();
+        },
+      };
+      this.#timers.add(entry);
+      timer = { cancel: () => this.#timers.delete(entry) };
+    };
+    const clock = this;
+    arm(this.#now - this.#jumped);
+    return { cancel: () => timer.cancel() };
   }
 
   /** Number of timers that wait. */
@@ -54,6 +77,7 @@ export class VirtualClock implements Clock {
   /** Sets the wall clock without firing anything, as if the host had slept or its clock had been stepped. */
   jump(ms: number): void {
     this.#now += ms;
+    this.#jumped += ms;
   }
 
   #next(limit: number): Entry | undefined {

@@ -167,7 +167,14 @@ async function serveFor(daemon: Daemon, { manager }: Awaited<ReturnType<typeof s
   manager.set('default', {
     kind: 'secret',
     secret: {
-      ...{ ...common, kind: 'tls-certificate', name: 'default', identity: IDENTITY, notBefore: 0 },
+      ...{
+        ...common,
+        kind: 'tls-certificate',
+        name: 'default',
+        identity: IDENTITY,
+        notBefore: 0,
+        issuersNotAfter: Number.MAX_SAFE_INTEGER,
+      },
       ...{ certificateChain: Buffer.from(cert), privateKey: Buffer.from(key), serialNumber: serialOf(cert) },
     },
   });

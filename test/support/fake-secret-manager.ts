@@ -54,6 +54,7 @@ export class FakeSecretManager implements SecretManager {
       serialNumber: text,
       notBefore: 0,
       notAfter,
+      issuersNotAfter: notAfter,
       ...(requires && { requires }),
     };
     this.set(name, { kind: 'secret', secret });

@@ -1,6 +1,6 @@
 /** Secrets that Envoy takes, made one by one, for servers that push them in an order of the test's own. */
 import { systemClock } from '../../src/clock.js';
-import { type Certificate, chainNotAfter, joinPem } from '../../src/pki/index.js';
+import { type Certificate, joinPem, pathValidity } from '../../src/pki/index.js';
 import {
   caIdentitySource,
   ROOTS_NAME,
@@ -29,7 +29,7 @@ export async function createIssuer(): Promise<Issuer> {
   let version = 1_000;
   return {
     async certificate(requires) {
-      const { chain, keyPem } = await source.obtain(IDENTITY, new AbortController().signal);
+      const { chain, roots, keyPem } = await source.obtain(IDENTITY, new AbortController().signal);
       return {
         kind: 'tls-certificate',
         name: WORKLOAD_NAME,
@@ -39,8 +39,7 @@ export async function createIssuer(): Promise<Issuer> {
         certificateChain: Buffer.from(joinPem(chain.map(({ pem }) => pem))),
         privateKey: keyPem,
         serialNumber: chain[0]?.serialNumber ?? '',
-        notBefore: chain[0]?.notBefore ?? 0,
-        notAfter: chainNotAfter(chain),
+        ...pathValidity({ chain, roots, now: systemClock.now() }),
         ...(requires && { requires }),
       };
     },

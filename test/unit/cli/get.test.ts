@@ -31,6 +31,7 @@ const other = await ca.leaf(ID);
 const clock: Clock = {
   now: () => NOW,
   at: (time, callback) => systemClock.at(systemClock.now() + (time - NOW), callback),
+  every: systemClock.every,
 };
 
 function certificate(name = 'default', pair = leaf): Partial<SecretMessage> {
@@ -373,7 +374,11 @@ test('watches on when the server goes away: says so once, and shows what is new 
   });
   const io = fakeIo({
     // A second is over at once.
-    clock: { now: () => NOW, at: (time, callback) => clock.at(time - NOW === 1_000 ? NOW + 10 : time, callback) },
+    clock: {
+      now: () => NOW,
+      at: (time, callback) => clock.at(time - NOW === 1_000 ? NOW + 10 : time, callback),
+      every: clock.every,
+    },
     onOut: (text) => void ((text.match(/^default, /gm)?.length ?? 0) === 2 && io.signal('SIGINT')),
   });
   assert.equal(await runCli(['get', 'default', '--watch', '--socket', socket], io), 0);

@@ -8,8 +8,8 @@ import { createWorkplace, mainModule } from '../../support/daemon.js';
 import { SdsTestClient } from '../../support/sds-client.js';
 import { until } from '../../support/until.js';
 
-describe('sdsd run', { timeout: 60_000 }, () => {
-  it('ends at SIGTERM although nobody reads its log', async () => {
+describe('sdsd run', { timeout: 40_000 }, () => {
+  it('ends at SIGTERM although nobody reads its log', async (t) => {
     await using place = await createWorkplace();
     const child = spawn(process.execPath, [...mainModule(), 'run'], {
       cwd: place.directory,
@@ -23,6 +23,7 @@ describe('sdsd run', { timeout: 60_000 }, () => {
       await until('it serves', () => client.fetch({ resourceNames: ['default'] }));
       // Each stream is worth two lines: more than a pipe holds.
       for (let round = 0; round < 20; round++) {
+        t.diagnostic(`round ${round}`);
         const streams = Array.from({ length: 100 }, () => client.stream());
         for (const stream of streams) stream.send({ resourceNames: ['default'] });
         await Promise.all(streams.map((stream) => stream.next()));
@@ -39,7 +40,7 @@ describe('sdsd run', { timeout: 60_000 }, () => {
   });
 });
 
-describe('npm start', { timeout: 60_000 }, () => {
+describe('npm start', { timeout: 40_000 }, () => {
   it('ends with its parent: npm hands a signal to its shell alone', async () => {
     await using place = await createWorkplace();
     const script = fileURLToPath(new URL('../../../scripts/start.mjs', import.meta.url));

@@ -380,3 +380,19 @@ test('describes every setting once: keys, flags and variables are all different'
   const names = settingList.flatMap(({ key, flag, variables }) => [key, ...(flag ? [flag] : []), ...variables]);
   assert.equal(new Set(names).size, names.length);
 });
+
+test('refuses a moment of renewal that may be the end of a certificate, or its begin', async () => {
+  const cases: readonly [ratio: string, jitter: string, message: RegExp][] = [
+    ['0.05', '0.05', /not greater than its jitter .*SECRET_GRACE_PERIOD_RATIO: 0\.05/],
+    ['0', '0', /not greater than its jitter/],
+    ['0.1', '0.2', /not greater than its jitter/],
+    ['1', '0', /not less than 1/],
+    ['0.97', '0.05', /not less than 1/],
+  ];
+  for (const [SECRET_GRACE_PERIOD_RATIO, SECRET_GRACE_PERIOD_RATIO_JITTER, message] of cases) {
+    const env = { SECRET_GRACE_PERIOD_RATIO, SECRET_GRACE_PERIOD_RATIO_JITTER };
+    await assert.rejects(load({ env }), { code: 'ERR_SDSD_CONFIG', message, hint: /SECRET_GRACE_PERIOD_RATIO/ });
+  }
+  const { certificates } = await load({ env: { SECRET_GRACE_PERIOD_RATIO: '0.06' } });
+  assert.equal(certificates.gracePeriodRatio, 0.06);
+});

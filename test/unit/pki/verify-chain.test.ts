@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import { describe, test } from 'node:test';
-import { type Certificate, chainNotAfter, parseCertificate, verifyIssued } from '../../../src/pki/index.js';
+import { type Certificate, parseCertificate, pathValidity, verifyIssued } from '../../../src/pki/index.js';
 import { HOUR, IDENTITY, intermediate, type Keyed, leaf, NOW, newKey, root } from './issuing.js';
 
 const ca = root('Root');
@@ -134,11 +134,27 @@ describe('verifyIssued refuses', () => {
   }
 });
 
-test('chainNotAfter is the least end of a chain, and an error for none', () => {
-  const short = intermediate('Short', ca, { notAfter: NOW + 1000 });
-  assert.equal(chainNotAfter([end.certificate, middle.certificate]), end.certificate.notAfter);
-  assert.equal(chainNotAfter([leaf(short).certificate, short.certificate]), NOW + 1000);
-  assert.throws(() => chainNotAfter([]), { code: 'ERR_SDSD_CHAIN' });
+describe('pathValidity', () => {
+  const roots = [ca.certificate];
+
+  test('ends with whatever ends first, the root among them', () => {
+    const short = intermediate('Short', ca, { notAfter: NOW + 1_000 });
+    const dying = root('Dying', { notAfter: NOW + 2_000 });
+    const ends = (chain: Certificate[], anchors: Certificate[] = roots): number =>
+      pathValidity({ chain, roots: anchors, now: NOW }).notAfter;
+    assert.equal(ends([end.certificate, middle.certificate]), end.certificate.notAfter);
+    assert.equal(ends([leaf(short).certificate, short.certificate]), NOW + 1_000);
+    assert.equal(ends([leaf(dying).certificate], [dying.certificate]), NOW + 2_000);
+    assert.throws(() => ends([]), { code: 'ERR_SDSD_CHAIN' });
+  });
+
+  test('begins when all have begun, and tells apart what the CA has left', () => {
+    const young = root('Young', { notBefore: NOW - 1_000, notAfter: NOW + 5_000 });
+    const chain = [leaf(young).certificate];
+    const validity = pathValidity({ chain, roots: [young.certificate], now: NOW });
+    assert.equal(validity.notBefore, NOW - 1_000);
+    assert.equal(validity.issuersNotAfter, NOW + 5_000);
+  });
 });
 
 function expired(name: string, key = newKey()): Keyed {

@@ -122,16 +122,58 @@ describe('renewal', () => {
     });
   }
 
-  it('keeps the current certificate through failures and retries for ever, at most a few seconds apart', () => {
-    let [state] = play([{ kind: 'start', now: 0 }, obtained(0, HOUR)]);
-    let now = 30 * MINUTE;
-    for (let tries = 0; tries < 100; tries++) {
-      [state] = play([{ kind: 'wake', now }, failed(now, tries % 2 ? 0.999 : 0)], state);
-      assert.equal(state.kind, 'available');
-      assert.ok(state.nextAt - now >= MIN_INTERVAL_MS && state.nextAt - now <= 3_600, `${state.nextAt - now}`);
+  it('keeps the current certificate through failures and retries for ever: seldom while there is time, often near the end', () => {
+    let [state] = play([{ kind: 'start', now: 0 }, obtained(0, 24 * HOUR)]);
+    let now = 12 * HOUR;
+    const waits: { left: number; wait: number }[] = [];
+    while (now < 24 * HOUR + MINUTE) {
+      [state] = play([{ kind: 'wake', now }, failed(now, waits.length % 2 ? 0.999 : 0)], state);
+      const left = 24 * HOUR - now;
+      waits.push({ left, wait: state.nextAt - now });
       now = state.nextAt;
     }
-    assert.equal(state.failures, 100);
+    for (const { left, wait } of waits) {
+      assert.ok(wait >= MIN_INTERVAL_MS, `${wait}`);
+      assert.ok(wait <= Math.max(Math.min(left * 0.05, 300_000), 3_000) * 1.2, `${wait} with ${left} left`);
+    }
+    assert.ok(waits.length < 400, `${waits.length} attempts in twelve hours`);
+    const late = waits.filter(({ left }) => left < MINUTE);
+    assert.ok(late.length > 30, `${late.length} attempts in the last minute and the one after`);
+    assert.equal(state.kind, 'unavailable');
+  });
+
+  it('asks every few seconds while it has no certificate at all', () => {
+    let [state] = play([{ kind: 'start', now: 0 }]);
+    let now = 0;
+    for (let tries = 0; tries < 50; tries++) {
+      [state] = play([failed(now, 0.999)], { ...state, inFlight: true });
+      assert.ok(state.nextAt - now <= 3_600, `${state.nextAt - now}`);
+      now = state.nextAt;
+    }
+  });
+
+  it('takes a certificate that is not valid yet, after the clock was set back, like one that has expired; and back', () => {
+    const [available] = play([{ kind: 'start', now: 5 * HOUR }, obtained(5 * HOUR, 6 * HOUR, 5 * HOUR - MINUTE)]);
+    const [early, actions] = play([{ kind: 'wake', now: HOUR }], available);
+    assert.equal(early.kind, 'unavailable');
+    assert.deepEqual(
+      actions.map((action) => (action.kind === 'report' ? action.change : action.kind)),
+      ['withdraw', 'not-yet-valid'].concat(early.inFlight ? ['obtain'] : ['wake-at']),
+    );
+    const [again, restored] = play([failed(HOUR, 0.5), { kind: 'wake', now: 5 * HOUR }], { ...early, inFlight: true });
+    assert.equal(again.kind, 'available');
+    assert.equal(restored[0]?.kind, 'restore');
+  });
+
+  it('asks within the time that it is told when the CA is back, and not twice within a second', () => {
+    const [available] = play([{ kind: 'start', now: 0 }, obtained(0, 24 * HOUR)]);
+    let state = available;
+    for (let now = 12 * HOUR, tries = 0; tries < 10; tries++, now = state.nextAt) {
+      [state] = play([{ kind: 'wake', now }, failed(now)], state);
+    }
+    const now = state.askedAt + 100;
+    const [hurried] = play([{ kind: 'hurry', now, within: 2_000, random: 0.5 }], state);
+    assert.equal(hurried.nextAt, state.askedAt + MIN_INTERVAL_MS + 1_000);
   });
 
   it('reports an outage once, and its end once', () => {

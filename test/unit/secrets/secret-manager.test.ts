@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { pemBlocks } from '../../../src/pki/index.js';
-import type { SecretResult } from '../../../src/secrets/index.js';
+import { type CaClient, caIdentitySource, type SecretResult } from '../../../src/secrets/index.js';
 import type { CaFault } from '../../../src/testing/test-ca.js';
 import { TestCa } from '../../../src/testing/test-ca.js';
 import { VirtualClock } from '../../../src/testing/virtual-clock.js';
@@ -177,7 +177,8 @@ describe('a CA that fails across a renewal', () => {
       await test.clock.advance(0);
       const before = certificateOf(results.at(-1));
       test.ca.fault = fault;
-      await test.clock.advance(40 * MINUTE);
+      // Until a minute before its end.
+      await test.clock.advance(59 * MINUTE);
       assert.equal(certificateOf(await test.manager.generateSecret('default', CALLER)), before);
       assert.equal(results.length, 2, 'nothing was announced');
       assert.ok(test.ca.calls.length > 20, `${test.ca.calls.length} attempts`);
@@ -255,6 +256,139 @@ describe('a CA that fails across a renewal', () => {
   });
 });
 
+describe('many identities while the CA is down', () => {
+  const identitiesOf = (count: number): Map<string, string> =>
+    new Map(Array.from({ length: count }, (_, i) => [`w${i}`, `spiffe://cluster.local/ns/a/sa/w${i}`]));
+  const available = (test: Awaited<ReturnType<typeof startManager>>): number =>
+    test.manager.workloads().filter(({ state }) => state.kind === 'available').length;
+
+  it('ask it a few times a second, all together, and have their certificates seconds after it is back', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    ca.fault = 'down';
+    const count = 300;
+    await using test = await startManager({ clock, ca, identities: identitiesOf(count) });
+    await clock.advance(MINUTE);
+    assert.ok(ca.calls.length <= 60 * 20 + 10, `${ca.calls.length} requests in a minute`);
+    assert.ok(ca.calls.length > 100, `${ca.calls.length} requests in a minute`);
+    assert.equal(available(test), 0);
+    ca.fault = undefined;
+    await clock.advance(5 * SECOND);
+    assert.equal(available(test), count);
+  });
+
+  it('catch up at once when one of them succeeds, although each would still wait for minutes', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    const count = 50;
+    let draws = 0;
+    const random = (): number => (draws++ % 97) / 97;
+    await using test = await startManager({ clock, ca, identities: identitiesOf(count), ttl: 24 * HOUR, random });
+    await clock.advance(SECOND);
+    assert.equal(available(test), count);
+    ca.fault = 'down';
+    await clock.advance(13 * HOUR);
+    const failing = (): number => test.manager.workloads().filter(({ state }) => state.failures > 0).length;
+    assert.equal(failing(), count);
+    ca.fault = undefined;
+    let seconds = 0;
+    while (failing() === count && seconds++ < 400) await clock.advance(SECOND);
+    assert.ok(failing() < count, 'one of them asks by itself, minutes later at the most');
+    await clock.advance(3 * SECOND);
+    assert.equal(failing(), 0, 'and then all do');
+  });
+
+  it('are not woken by the success of others when they alone are refused', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock);
+    ca.allows = (san) => !san.endsWith('/w0');
+    ca.grantedTtl = 4 * SECOND;
+    await using test = await startManager({ clock, ca, identities: identitiesOf(10) });
+    await clock.advance(MINUTE);
+    const refused = ca.calls.filter(({ san }) => san.endsWith('/w0')).length;
+    assert.ok(refused <= 25, `${refused} requests`);
+    assert.equal(available(test), 9);
+  });
+
+  it('use the key of a failed attempt again, within a bound, and a new one after each success', async () => {
+    const keys: string[] = [];
+    let fails = true;
+    const clock = new VirtualClock();
+    const real = await TestCa.create(clock);
+    const ca: CaClient = {
+      description: 'counting',
+      async sign(request, signal) {
+        keys.push(request.csr.toString('base64'));
+        if (fails) throw new Error('down');
+        return real.sign(request, signal);
+      },
+      roots: async () => undefined,
+      close: () => undefined,
+    };
+    const source = caIdentitySource({
+      ca,
+      algorithm: { kind: 'ecdsa', curve: 'P-256' },
+      encoding: 'pkcs8',
+      ttl: HOUR,
+    });
+    const { signal } = new AbortController();
+    for (let i = 0; i < 45; i++) await assert.rejects(source.obtain(IDENTITY, signal));
+    assert.equal(new Set(keys).size, 3, '20 attempts for a key');
+    fails = false;
+    await source.obtain(IDENTITY, signal);
+    await source.obtain(IDENTITY, signal);
+    assert.equal(keys[45], keys[44]);
+    assert.equal(new Set(keys).size, 4);
+  });
+});
+
+describe('the clock of the host', () => {
+  it('is set back hours: a certificate from the future is taken from clients, and a good one comes', async () => {
+    await using test = await startManager();
+    const results: SecretResult[] = [];
+    test.manager.subscribe('default', CALLER, (result) => results.push(result));
+    await test.clock.advance(0);
+    const future = certificateOf(results.at(-1));
+    test.ca.fault = 'down';
+    test.clock.jump(-5 * HOUR);
+    await test.clock.advance(20 * SECOND);
+    const [state] = test.manager.workloads();
+    assert.equal(state?.state.kind, 'unavailable');
+    const now = await test.manager.generateSecret('default', CALLER);
+    assert.match(now.kind === 'pending' ? now.why : now.kind, /not valid yet: the clock of this host was set back/);
+    assert.equal(results.at(-1)?.kind, 'pending');
+    assert.ok(test.logged.some((line) => line.includes('the clock was set back')));
+    await test.ca.newRoot();
+    test.ca.fault = undefined;
+    await test.clock.advance(5 * SECOND);
+    assert.notEqual(certificateOf(results.at(-1)).serialNumber, future.serialNumber);
+  });
+
+  it('is set back a little: nothing happens', async () => {
+    await using test = await startManager();
+    await test.clock.advance(MINUTE);
+    test.clock.jump(-30 * SECOND);
+    await test.clock.advance(MINUTE);
+    assert.equal(test.ca.calls.length, 1);
+  });
+});
+
+describe('a CA that ends before its certificates', () => {
+  it('is asked again before it ends, and told of', async () => {
+    const clock = new VirtualClock();
+    const ca = await TestCa.create(clock, { lifetime: 10 * MINUTE });
+    await using test = await startManager({ clock, ca, ttl: 24 * HOUR });
+    await clock.advance(5 * MINUTE - SECOND);
+    assert.equal(ca.calls.length, 1);
+    await clock.advance(2 * SECOND);
+    assert.equal(ca.calls.length, 2);
+    assert.ok(
+      certificateOf(await test.manager.generateSecret('default', CALLER)).notAfter <= clock.now() + 10 * MINUTE,
+    );
+    assert.ok(test.logged.some((line) => line.startsWith('warn: a certificate of the CA ends soon')));
+  });
+});
+
 describe('time', () => {
   it('asks the CA for whoever comes first after the host slept past the end, and gives out nothing expired (R1)', async () => {
     await using test = await startManager();
@@ -280,7 +414,7 @@ describe('time', () => {
     await using test = await startManager();
     await test.clock.advance(48 * HOUR);
     const before = certificateOf(await test.manager.generateSecret('default', CALLER));
-    test.clock.jump(-24 * HOUR);
+    test.clock.jump(-30 * SECOND);
     assert.equal(certificateOf(await test.manager.generateSecret('default', CALLER)), before);
     const [rotated] = await test.manager.rotate('default');
     assert.ok(rotated && rotated.version > before.version);
@@ -470,7 +604,7 @@ describe('names without a subscriber', () => {
     await using test = await startManager({ identities, maxIdleNames: 5 });
     await test.clock.advance(0);
     assert.equal(test.manager.workloads().length, 5);
-    assert.equal(test.clock.pending, 5, 'one timer for each that is kept');
+    assert.equal(test.clock.pending, 6, 'one timer for each that is kept, and one that watches the clock');
     assert.equal((await test.manager.generateSecret('w0', CALLER)).kind, 'secret');
     assert.equal(test.manager.workloads().length, 5);
   });
