@@ -214,6 +214,7 @@ async function newManager(config: Config, ca: DaemonCa, log: Logger, clock: Cloc
   const key = stateKeyFile === undefined ? undefined : await readStateKey(stateKeyFile);
   return new CachingSecretManager({
     source: caIdentitySource({ ca, algorithm: keys.spec, encoding: keys.encoding, ttl: certificates.ttl }),
+    roots: (signal) => ca.roots(signal),
     store: trustBundleFile(join(stateDir, 'trust-bundle.json')),
     ...(key && { identityStore: encryptedIdentityStore({ directory: join(stateDir, 'identities'), key, log }) }),
     identities: new Map([

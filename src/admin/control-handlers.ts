@@ -76,8 +76,9 @@ async function issue(
     });
   }
   const ttl = request.ttlMs ?? config.certificates.ttl;
+  const since = manager.declarations;
   const { chain, roots } = await ca.sign({ csr: block.der, sans: [identity], ttl }, signal);
-  manager.admit(roots, pathValidity({ chain, roots, now: clock.now() }).notAfter);
+  manager.admit(roots, pathValidity({ chain, roots, now: clock.now() }).notAfter, since);
   return {
     chainPem: joinPem(chain.map(({ pem }) => pem)).toString(),
     rootsPem: joinPem(manager.roots.map(({ pem }) => pem)).toString(),

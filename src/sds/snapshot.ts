@@ -36,6 +36,11 @@ export interface SnapshotOptions {
   readonly onAckTimeout: (ref: SecretRef, waitingFor: number) => void;
 }
 
+const WAITING: SecretResult = {
+  kind: 'pending',
+  why: 'waits until clients have accepted the trust anchors that it needs',
+};
+
 interface Entry {
   readonly subscribers: Set<Subscriber>;
   /** The newest secret that may be sent. */
@@ -70,7 +75,7 @@ export class Snapshot {
     let result: SecretResult = { kind: 'pending', why: 'not asked yet' };
     const lease: Subscription = this.#options.manager.subscribe(name, caller, (next) => {
       result = next;
-      if (next.kind === 'secret') this.#offer(entry, next.secret);
+      if (next.kind === 'secret') this.#offer(entry, next.secret, next.before);
       subscriber.changed(name);
     });
     return {
@@ -87,8 +92,12 @@ export class Snapshot {
   /** One answer without a stream. */
   async fetch(name: string, caller: Caller): Promise<SecretResult> {
     const result = await this.#options.manager.generateSecret(name, caller);
+    if (result.kind !== 'secret') return result;
+    const { secret, before } = result;
     const entry = this.#entries.get(name);
-    return result.kind === 'secret' && entry ? this.#visible(entry, result.secret) : result;
+    if (entry) return this.#visible(entry, secret);
+    if (!this.#mustWait(secret)) return result;
+    return before && !this.#mustWait(before) ? { kind: 'secret', secret: before } : WAITING;
   }
 
   /** A client has accepted a version of `name`. */
@@ -112,12 +121,14 @@ export class Snapshot {
   }
 
   /** Takes a secret in, from whichever stream's lease brings it first. */
-  #offer(entry: Entry, secret: Secret): void {
+  #offer(entry: Entry, secret: Secret, before: Secret | undefined): void {
     const newest = entry.held ?? entry.released;
     if (newest && newest.version >= secret.version) return;
     const gate = secret.requires && this.#gateFor(secret.requires);
     entry.timer?.cancel();
     if (gate) {
+      // Whoever watches the name now was not here when the one before was served.
+      if (!entry.released && before && !this.#mustWait(before)) entry.released = before;
       entry.held = secret;
       gate.waiting.add(entry);
       this.#endBeforeExpiry(entry);
@@ -197,6 +208,11 @@ export class Snapshot {
     if (entry.held === undefined) return { kind: 'secret', secret: newest };
     const { released } = entry;
     if (released && released.notAfter > this.#options.clock.now()) return { kind: 'secret', secret: released };
-    return { kind: 'pending', why: 'waits until clients have accepted the trust anchors that it needs' };
+    return WAITING;
+  }
+
+  /** Whether clients have not accepted yet what a secret requires. */
+  #mustWait({ requires }: Secret): boolean {
+    return requires !== undefined && this.#gateFor(requires) !== undefined;
   }
 }

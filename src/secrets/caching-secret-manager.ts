@@ -4,7 +4,7 @@
  * out. Nothing here knows how clients are reached.
  */
 import { LRUCache } from 'lru-cache';
-import type { Clock, Timer } from '../clock.js';
+import { type Clock, sleep, type Timer } from '../clock.js';
 import { SdsdError } from '../errors.js';
 import { ClientLog, type Logger } from '../log.js';
 import type { Certificate } from '../pki/index.js';
@@ -14,6 +14,7 @@ import type { IdentityStore } from './identity-store.js';
 import type { RenewalChange, RenewalOptions, RenewalState } from './renewal.js';
 import { parseResourceName } from './resource-name.js';
 import type { Caller, SecretResult, Subscription, TlsCertificateSecret, ValidationContextSecret } from './secret.js';
+import type { Anchor } from './trust-bundle.js';
 import { TrustBundleSecret } from './trust-bundle-secret.js';
 import type { TrustBundleStore } from './trust-bundle-store.js';
 import { versionCounter } from './versions.js';
@@ -22,6 +23,9 @@ import { type WorkloadContext, WorkloadSecret } from './workload-secret.js';
 /** How often the clock is looked at: one that is set back fires no timer. And by how much it must go back to be noticed. */
 const LOOK_AT_CLOCK_MS = 10_000;
 const STEP_MS = 1_000;
+
+/** How long a start waits for the CA to tell its roots. */
+const ROOTS_WITHIN_MS = 500;
 
 /** Within this time all that failed is asked for again when the CA is back. */
 const CATCH_UP_MS = 1_000;
@@ -34,6 +38,8 @@ const MAX_SHOWN_NAME = 256;
 export interface SecretManagerOptions {
   readonly source: IdentitySource;
   readonly store: TrustBundleStore;
+  /** The roots that the CA stands for now, if it can be asked without signing. Default: they come with certificates. */
+  readonly roots?: (signal: AbortSignal) => Promise<readonly Certificate[] | undefined>;
   /** Where certificates are kept over a restart. Default: nowhere. */
   readonly identityStore?: IdentityStore;
   /** Which SPIFFE ID stands behind each name. */
@@ -80,6 +86,8 @@ export class CachingSecretManager {
   #clockTimer: Timer | undefined;
   /** What the last warning said of the end of the CA. */
   #toldCaEnd: number | undefined;
+  readonly #abort = new AbortController();
+  #hadOutdated = false;
   #hadRoots = false;
   #closed = false;
 
@@ -115,6 +123,9 @@ export class CachingSecretManager {
       limit: (identity, attempt, givenUp) => attempts.run(identity, attempt, givenUp),
       declarations: () => this.#bundle.declarations,
       admit: (roots, notAfter, since) => this.#bundle.admit(roots, notAfter, since),
+      readmit: (roots, notAfter) => this.#bundle.readmit(roots, notAfter),
+      isCurrent: (roots) => this.#bundle.isCurrent(roots),
+      onOutdated: (name) => this.#tellOutdated(name),
       onFault: (error) => log.error('a renewal failed for a reason of our own', { error }),
       onResult: (name, result) => {
         // Without `get`: to be renewed is not to be asked for.
@@ -134,6 +145,7 @@ export class CachingSecretManager {
   /** Takes up what was stored, and asks for a certificate for every configured name. Does not wait for them. */
   async start(): Promise<void> {
     await this.#bundle.load();
+    await this.#declareAtStart();
     this.#watchClock();
     for (const name of this.#options.pinned ?? []) this.#lease(name);
     for (const name of this.#options.identities.keys()) this.#entry(name);
@@ -178,9 +190,17 @@ export class CachingSecretManager {
     this.#bundle.declare(roots);
   }
 
-  /** A certificate under these roots was granted outside of this manager: clients get them, for as long as it is valid. */
-  admit(roots: readonly Certificate[], notAfter: number): void {
-    this.#bundle.admit(roots, notAfter, this.#bundle.declarations);
+  /** How often the CA's roots have changed: what a request began with goes to {@link admit}. */
+  get declarations(): number {
+    return this.#bundle.declarations;
+  }
+
+  /**
+   * A certificate under these roots was granted outside of this manager: clients get them, for as long as it is valid.
+   * @param since the count of declarations when it was asked for: a slow answer does not take a root change back.
+   */
+  admit(roots: readonly Certificate[], notAfter: number, since: number): void {
+    this.#bundle.admit(roots, notAfter, since);
   }
 
   /** Gets a new certificate now for one name, or for all that are kept. Rejects if that fails; current certificates are then kept. */
@@ -199,8 +219,13 @@ export class CachingSecretManager {
     return this.#bundle.roots;
   }
 
-  get bundle(): { readonly secret: ValidationContextSecret | undefined; readonly subscribers: number } {
-    return { secret: this.#bundle.secret, subscribers: this.#bundleListeners.size };
+  get bundle(): {
+    readonly secret: ValidationContextSecret | undefined;
+    readonly anchors: readonly Anchor[];
+    readonly subscribers: number;
+  } {
+    const { secret, anchors } = this.#bundle;
+    return { secret, anchors, subscribers: this.#bundleListeners.size };
   }
 
   workloads(): WorkloadStatus[] {
@@ -228,10 +253,38 @@ export class CachingSecretManager {
   async close(): Promise<void> {
     this.#closed = true;
     this.#clockTimer?.cancel();
+    this.#abort.abort();
     const entries = this.#kept();
     this.#leased.clear();
     this.#idle.clear();
     await Promise.all([...entries.map(({ workload }) => workload?.close()), this.#bundle.close()]);
+  }
+
+  /** Takes in what the CA stands for now, before anything from an earlier time. One that does not say so soon says it later. */
+  async #declareAtStart(): Promise<void> {
+    const { clock, roots, log } = this.#options;
+    if (!roots) return;
+    const told = roots(this.#abort.signal).then(
+      (found) => {
+        if (found && !this.#closed) this.#bundle.declare(found);
+      },
+      (error: unknown) => {
+        if (!this.#closed) log.warn('the CA does not tell its roots; they come with the first certificate', { error });
+      },
+    );
+    const enough = new AbortController();
+    await Promise.race([told, sleep(clock, ROOTS_WITHIN_MS, enough.signal).catch(() => undefined)]);
+    enough.abort();
+  }
+
+  #tellOutdated(name: string): void {
+    if (this.#hadOutdated) return;
+    this.#hadOutdated = true;
+    const { log, source } = this.#options;
+    log.warn('certificates from before the restart are under a root that the CA has left; they are renewed now', {
+      resource: name,
+      source: source.description,
+    });
   }
 
   /** The CA answers again: whoever has failed meanwhile asks at once, instead of at its own time. */

@@ -54,8 +54,11 @@ export interface ValidationContextSecret extends SecretBase {
 
 /** What a name is answered with. */
 export type SecretResult =
-  /** This is it. */
-  | { readonly kind: 'secret'; readonly secret: Secret }
+  /**
+   * This is it. `before`: the one before it, if it may still be used: for a client that must not get the new one yet, because
+   * of what that requires.
+   */
+  | { readonly kind: 'secret'; readonly secret: Secret; readonly before?: Secret }
   /** The name is understood, and there is nothing to send yet; whoever subscribed hears of it as soon as there is. */
   | { readonly kind: 'pending'; readonly why: string }
   /** The name is not understood (`unknown`), or not for this caller (`forbidden`). */

@@ -5,6 +5,7 @@ import { assertTrustAnchors } from './deliverable.js';
 import { ROOTS_NAME } from './resource-name.js';
 import type { SecretRef, SecretResult, ValidationContextSecret } from './secret.js';
 import {
+  type Anchor,
   type BundleEvent,
   type BundleState,
   bundleRoots,
@@ -18,6 +19,9 @@ import type { VersionCounter } from './versions.js';
 /** What is stored as the end of an anchor's need is later by this fraction of the time left: one write serves many renewals. */
 const STORE_AHEAD = 1;
 const RETRY_STORE_MS = 10_000;
+
+/** Versions are stored so far ahead, in their unit, that one write serves for minutes; and anew when half of it is used. */
+const VERSIONS_AHEAD = 600_000_000;
 
 export interface TrustBundleContext {
   readonly clock: Clock;
@@ -104,6 +108,30 @@ export class TrustBundleSecret {
     const isOld = since < this.#declarations && roots.every(({ fingerprint }) => this.#state.anchors.has(fingerprint));
     if (!isOld) this.declare(roots);
     this.#change({ kind: 'granted', roots, notAfter });
+    return this.#neededFor(roots);
+  }
+
+  /** As {@link admit}, for a certificate from before a restart: what roots its CA has now is not known by it. */
+  readmit(roots: readonly Certificate[], notAfter: number): SecretRef | undefined {
+    this.#change({ kind: 'restored', roots, notAfter });
+    return this.#neededFor(roots);
+  }
+
+  /** Whether the CA stands for any of these roots now; true as long as it is not known which it stands for. */
+  isCurrent(roots: readonly Certificate[]): boolean {
+    const anchors = [...this.#state.anchors.values()];
+    if (!anchors.some(({ current }) => current)) return true;
+    return roots.some(({ fingerprint }) => this.#state.anchors.get(fingerprint)?.current);
+  }
+
+  /** What clients are given, in the order in which it is sent. */
+  get anchors(): readonly Anchor[] {
+    return bundleRoots(this.#state).flatMap(({ fingerprint }) => this.#state.anchors.get(fingerprint) ?? []);
+  }
+
+  #neededFor(roots: readonly Certificate[]): SecretRef | undefined {
+    // A version is about to be given to what needs these roots.
+    this.#save();
     let needed: SecretRef | undefined;
     for (const { fingerprint } of roots) {
       const ref = this.#introduced.get(fingerprint);
@@ -168,6 +196,12 @@ export class TrustBundleSecret {
     if (next !== undefined) this.#timer = clock.at(next, () => this.#change({ kind: 'tick', now: clock.now() }));
   }
 
+  /** So that no later process gives a version again, whatever its clock says. */
+  #versionsAreStored(): boolean {
+    const { versions } = this.#context;
+    return versions.last === 0 || versions.last + VERSIONS_AHEAD / 2 <= this.#stored.version;
+  }
+
   #save(): void {
     this.#saving ??= this.#write().finally(() => {
       this.#saving = undefined;
@@ -176,10 +210,11 @@ export class TrustBundleSecret {
 
   /** Writes until the store holds all that matters; what changes meanwhile goes into the next write. */
   async #write(): Promise<void> {
-    const { clock, store, onStoreError } = this.#context;
+    const { clock, store, versions, onStoreError } = this.#context;
     this.#retryTimer?.cancel();
-    while (!isCovered(this.#state, this.#stored)) {
-      const next = { ...aheadOf(this.#state, clock.now()), version: this.#secret?.version ?? 0 };
+    while (!isCovered(this.#state, this.#stored) || !this.#versionsAreStored()) {
+      const newest = Math.max(versions.last, Math.floor(clock.now()) * 1_000);
+      const next = { ...aheadOf(this.#state, clock.now()), version: newest + VERSIONS_AHEAD };
       try {
         await store.save(next);
         this.#stored = next;

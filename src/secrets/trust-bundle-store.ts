@@ -9,7 +9,7 @@ const FORMAT = 1;
 
 /** What is kept of the trust bundle. */
 export interface StoredBundle extends BundleState {
-  /** The last version under which it was sent; 0 if it never was. */
+  /** No version that was given when this was written, or soon after, is greater; 0 before the first. */
   readonly version: number;
 }
 

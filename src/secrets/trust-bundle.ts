@@ -26,6 +26,8 @@ export type BundleEvent =
       readonly now: number;
       readonly longestTtl: number;
     }
+  /** A certificate from an earlier time, which ends at `notAfter`, is in use: its roots are needed, and may not be current. */
+  | { readonly kind: 'restored'; readonly roots: readonly Certificate[]; readonly notAfter: number }
   /** A certificate that ends at `notAfter` was granted under these roots. */
   | { readonly kind: 'granted'; readonly roots: readonly Certificate[]; readonly notAfter: number }
   | { readonly kind: 'tick'; readonly now: number };
@@ -37,6 +39,8 @@ export function changeBundle(state: BundleState, event: BundleEvent): BundleStat
   switch (event.kind) {
     case 'declared':
       return declare(state, event);
+    case 'restored':
+      return grant(known(state, event.roots), event.roots, event.notAfter);
     case 'granted':
       return grant(state, event.roots, event.notAfter);
     case 'tick':
@@ -81,6 +85,17 @@ function declare(state: BundleState, event: Extract<BundleEvent, { kind: 'declar
     anchors.set(fingerprint, { certificate, current: true, neededUntil: event.now });
   }
   return changed ? { anchors } : state;
+}
+
+/** Takes in roots that are not known yet, without making them current. */
+function known(state: BundleState, roots: readonly Certificate[]): BundleState {
+  const missing = roots.filter(({ isCa, fingerprint }) => isCa && !state.anchors.has(fingerprint));
+  if (missing.length === 0) return state;
+  const added = missing.map((certificate): [string, Anchor] => [
+    certificate.fingerprint,
+    { certificate, current: false, neededUntil: 0 },
+  ]);
+  return { anchors: new Map([...state.anchors, ...added]) };
 }
 
 function grant(state: BundleState, roots: readonly Certificate[], notAfter: number): BundleState {

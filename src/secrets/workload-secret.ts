@@ -34,6 +34,12 @@ export interface WorkloadContext {
   readonly limit: <T>(identity: string, attempt: () => Promise<T>, givenUp: AbortSignal) => Promise<T>;
   /** Takes the roots in before the certificate is published; returns the trust bundle that clients need first, if any. */
   readonly admit: (roots: readonly Certificate[], notAfter: number, since: number) => SecretRef | undefined;
+  /** The same for a certificate from before a restart; it may turn out to be under roots that the CA has left. */
+  readonly readmit: (roots: readonly Certificate[], notAfter: number) => SecretRef | undefined;
+  /** Whether the CA still stands for any of these roots. */
+  readonly isCurrent: (roots: readonly Certificate[]) => boolean;
+  /** A certificate from before a restart is under a root that the CA has left; its renewal is due soon. */
+  readonly onOutdated: (name: string) => void;
   /** How often the CA's roots have changed: what an attempt began with goes to `admit` as `since`. */
   readonly declarations: () => number;
   /** A fault of ours, which must not end the daemon. */
@@ -42,6 +48,9 @@ export interface WorkloadContext {
   readonly onResult: (name: string, result: SecretResult) => void;
   readonly onReport: (name: string, change: RenewalChange, state: RenewalState) => void;
 }
+
+/** How soon a certificate under a root that the CA has left is renewed: many are, after such a restart. */
+const OUTDATED_WITHIN_MS = 30_000;
 
 export class WorkloadSecret {
   readonly name: string;
@@ -53,6 +62,8 @@ export class WorkloadSecret {
   /** While what was stored is read, before the first attempt. */
   #starting: Promise<void> | undefined;
   #secret: TlsCertificateSecret | undefined;
+  /** The one before, if the current one requires that clients hold something first. */
+  #before: TlsCertificateSecret | undefined;
   #saving: Promise<void> = Promise.resolve();
   #timer: Timer | undefined;
   readonly #waiting: (() => void)[] = [];
@@ -131,8 +142,10 @@ export class WorkloadSecret {
   result(): SecretResult {
     const secret = this.#secret;
     const now = this.#context.clock.now();
-    if (secret && isValidAt({ validFrom: secret.notBefore, until: secret.notAfter }, now))
-      return { kind: 'secret', secret };
+    const before = this.#before;
+    if (secret && isValid(secret, now)) {
+      return { kind: 'secret', secret, ...(before && isValid(before, now) && { before }) };
+    }
     return { kind: 'pending', why: this.#why() };
   }
 
@@ -269,14 +282,20 @@ export class WorkloadSecret {
     }
   }
 
+  #renewOutdated(): void {
+    this.#context.onOutdated(this.name);
+    // After the step that published it.
+    queueMicrotask(() => this.hurry(OUTDATED_WITHIN_MS));
+  }
+
   #publish(): void {
     const candidate = this.#candidate;
     this.#candidate = undefined;
     if (!candidate) return;
     const { issued, certificateChain, isNew, since } = candidate;
     const { notBefore, notAfter, issuersNotAfter } = candidate.validity;
-    const { source, store, clock, nextVersion, admit, onResult, onStoreError } = this.#context;
-    const requires = admit(issued.roots, notAfter, since);
+    const { source, store, clock, nextVersion, admit, readmit, onResult, onStoreError } = this.#context;
+    const requires = isNew ? admit(issued.roots, notAfter, since) : readmit(issued.roots, notAfter);
     const secret: TlsCertificateSecret = {
       kind: 'tls-certificate',
       name: this.name,
@@ -291,13 +310,19 @@ export class WorkloadSecret {
       issuersNotAfter,
       ...(requires && { requires }),
     };
+    this.#before = requires && this.#secret;
     this.#secret = Object.freeze(secret);
     onResult(this.name, this.result());
+    if (!isNew && !this.#context.isCurrent(issued.roots)) this.#renewOutdated();
     if (!isNew || !store) return;
     const stored = { identity: this.identity, issued, obtainedAt: clock.now() };
     // One after the other: the last that was obtained is the last that is written.
     this.#saving = this.#saving.then(() => store.save(this.name, stored)).catch(onStoreError);
   }
+}
+
+function isValid({ notBefore, notAfter }: TlsCertificateSecret, now: number): boolean {
+  return isValidAt({ validFrom: notBefore, until: notAfter }, now);
 }
 
 /** A verified certificate that is about to become the current one. */

@@ -61,6 +61,13 @@ export class FakeSecretManager implements SecretManager {
     return secret;
   }
 
+  /** Gives the name a new certificate and says which one was before, as for a name whose change clients may have to wait for. */
+  replaceCertificate(name: string, text: string, requires: SecretRef): void {
+    const current = this.#result(name);
+    const secret = this.setCertificate(name, text, requires);
+    this.set(name, { kind: 'secret', secret, ...(current.kind === 'secret' && { before: current.secret }) });
+  }
+
   setRoots(text: string): Secret {
     const secret: Secret = {
       kind: 'validation-context',

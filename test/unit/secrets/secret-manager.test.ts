@@ -2,7 +2,13 @@ import assert from 'node:assert/strict';
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { pemBlocks } from '../../../src/pki/index.js';
-import { type CaClient, caIdentitySource, type SecretResult } from '../../../src/secrets/index.js';
+import {
+  type CaClient,
+  caIdentitySource,
+  type IdentityStore,
+  type SecretResult,
+  type StoredIdentity,
+} from '../../../src/secrets/index.js';
 import type { CaFault } from '../../../src/testing/test-ca.js';
 import { TestCa } from '../../../src/testing/test-ca.js';
 import { VirtualClock } from '../../../src/testing/virtual-clock.js';
@@ -640,5 +646,98 @@ describe('names without a subscriber', () => {
     await test.clock.advance(0);
     await test.manager.close();
     assert.equal(test.clock.pending, 0);
+  });
+});
+
+describe('a restart', () => {
+  /** Keeps certificates in memory, as files would. */
+  function memoryIdentities(): IdentityStore {
+    const kept = new Map<string, StoredIdentity>();
+    return {
+      load: async (name) => kept.get(name),
+      save: async (name, stored) => void kept.set(name, stored),
+    };
+  }
+  const identities = new Map(['a', 'b'].map((name) => [name, `spiffe://cluster.local/ns/x/sa/${name}`]));
+
+  it('with another CA declares its roots at once, and renews the certificates of the old one soon, with one line', async () => {
+    const clock = new VirtualClock();
+    const identityStore = memoryIdentities();
+    const memory = memoryStore();
+    const old = await TestCa.create(clock);
+    const first = await startManager({ clock, ca: old, identityStore, memory, identities, ttl: 24 * HOUR });
+    await clock.advance(SECOND);
+    await first.manager.close();
+
+    const ca = await TestCa.create(clock);
+    const roots = async () => [ca.root];
+    await using test = await startManager({ clock, ca, identityStore, memory, identities, ttl: 24 * HOUR, roots });
+    await clock.advance(0);
+    const anchors = test.manager.bundle.anchors.map(({ certificate, current }) => [certificate.fingerprint, current]);
+    assert.deepEqual(
+      new Map(anchors as [string, boolean][]),
+      new Map([
+        [ca.root.fingerprint, true],
+        [old.root.fingerprint, false],
+      ]),
+    );
+    const before = certificateOf(await test.manager.generateSecret('a', CALLER));
+    assert.equal(ca.calls.length, 0, 'the old certificates are served');
+    await clock.advance(31 * SECOND);
+    assert.equal(ca.calls.length, 2);
+    assert.notEqual(certificateOf(await test.manager.generateSecret('a', CALLER)).serialNumber, before.serialNumber);
+    assert.equal(test.logged.filter((line) => line.includes('the CA has left')).length, 1);
+  });
+
+  it('with the same CA keeps its certificates, and with one that does not tell its roots too', async () => {
+    const clock = new VirtualClock();
+    const identityStore = memoryIdentities();
+    const memory = memoryStore();
+    const ca = await TestCa.create(clock);
+    const first = await startManager({ clock, ca, identityStore, memory, identities, ttl: 24 * HOUR });
+    await clock.advance(SECOND);
+    await first.manager.close();
+    for (const roots of [async () => [ca.root], async () => undefined, () => Promise.reject(new Error('down'))]) {
+      const next = await startManager({ clock, ca, identityStore, memory, identities, ttl: 24 * HOUR, roots });
+      await clock.advance(MINUTE);
+      assert.equal(ca.calls.length, 2);
+      assert.equal(next.manager.roots.length, 1);
+      await next.manager.close();
+    }
+  });
+
+  it('gives only versions that none before it has given, also when the clock was set back', async () => {
+    const clock = new VirtualClock();
+    const memory = memoryStore();
+    let highest = 0;
+    for (let round = 0; round < 5; round++) {
+      const test = await startManager({ clock, memory });
+      await clock.advance(SECOND);
+      for (let i = 0; i < 20; i++) {
+        const [rotated] = await test.manager.rotate('default');
+        assert.ok(rotated && rotated.version > highest, `round ${round}: ${rotated?.version} after ${highest}`);
+        highest = rotated.version;
+        await clock.advance(20 * SECOND);
+      }
+      await test.manager.close();
+      clock.jump(-24 * HOUR);
+    }
+  });
+});
+
+describe('a certificate that was signed outside of the manager', () => {
+  it('does not take a root change back when its answer is late', async () => {
+    await using test = await startManager();
+    await test.clock.advance(0);
+    const old = [...test.manager.roots];
+    const since = test.manager.declarations;
+    const fresh = await TestCa.create(test.clock);
+    test.manager.declareRoots([fresh.root]);
+    test.manager.admit(old, test.clock.now() + HOUR, since);
+    const current = test.manager.bundle.anchors.filter((anchor) => anchor.current);
+    assert.deepEqual(
+      current.map(({ certificate }) => certificate.fingerprint),
+      [fresh.root.fingerprint],
+    );
   });
 });
