@@ -2,6 +2,7 @@ import type {
   CaStatus,
   DaemonStatus,
   IssueResult,
+  RootStatus,
   RootsResult,
   RotatedSecret,
   RotateResult,
@@ -22,6 +23,11 @@ const text: Reader<string> = (value, place) => {
 
 const number: Reader<number> = (value, place) => {
   if (typeof value !== 'number') throw new TypeError(`${place} is not a number`);
+  return value;
+};
+
+const flag: Reader<boolean> = (value, place) => {
+  if (typeof value !== 'boolean') throw new TypeError(`${place} is not true or false`);
   return value;
 };
 
@@ -62,7 +68,12 @@ export const daemonStatus = shape<DaemonStatus>({
   startedAt: text,
   socket: text,
   stateDir: text,
-  ca: shape<CaStatus>({ description: text, state: oneOf('ready', 'failing'), lastError: orNull(text) }),
+  ca: shape<CaStatus>({
+    description: text,
+    state: oneOf('ready', 'failing'),
+    lastError: orNull(text),
+    notAfter: orNull(text),
+  }),
   secrets: listOf(
     shape<SecretStatus>({
       name: text,
@@ -73,11 +84,20 @@ export const daemonStatus = shape<DaemonStatus>({
       notBefore: orNull(text),
       notAfter: orNull(text),
       renewAt: orNull(text),
-      version: orNull(number),
+      version: orNull(text),
       source: orNull(text),
       subscribers: number,
       lastError: orNull(text),
       failures: number,
+    }),
+  ),
+  roots: listOf(
+    shape<RootStatus>({
+      fingerprint: text,
+      subject: text,
+      notAfter: text,
+      current: flag,
+      neededUntil: orNull(text),
     }),
   ),
   subscribers: listOf(
@@ -88,8 +108,8 @@ export const daemonStatus = shape<DaemonStatus>({
       names: listOf(
         shape<SubscribedName>({
           name: text,
-          sentVersion: orNull(number),
-          ackedVersion: orNull(number),
+          sentVersion: orNull(text),
+          ackedVersion: orNull(text),
           lastNack: orNull(text),
         }),
       ),
@@ -102,5 +122,5 @@ export const rotateResult = shape<RotateResult>({
   rotated: listOf(shape<RotatedSecret>({ name: text, serialNumber: text, notAfter: text })),
 });
 export const rotateRootResult = shape<RotateRootResult>({ fingerprint: text, notAfter: text });
-export const issueResult = shape<IssueResult>({ chainPem: text, rootsPem: text });
+export const issueResult = shape<IssueResult>({ chainPem: text, rootsPem: text, askedTtlMs: number });
 export const rootsResult = shape<RootsResult>({ pem: text });

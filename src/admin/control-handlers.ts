@@ -1,14 +1,27 @@
 /** Answers what the control socket asks, from the parts of a running daemon. */
 
-import type { Clock } from '../clock.js';
+import { type Clock, isoSeconds } from '../clock.js';
 import type { Config } from '../config/index.js';
 import { SdsdError } from '../errors.js';
 import type { Logger } from '../log.js';
 import { joinPem, parseSpiffeId, pathValidity, pemBlocks } from '../pki/index.js';
-import type { SdsServer } from '../sds/index.js';
-import type { CaClient, CachingSecretManager, WorkloadStatus } from '../secrets/index.js';
+import type { SdsServer, StreamStatus } from '../sds/index.js';
+import {
+  type Anchor,
+  type CaClient,
+  type CachingSecretManager,
+  WORKLOAD_NAME,
+  type WorkloadStatus,
+} from '../secrets/index.js';
 import { productVersion } from '../version.js';
-import type { DaemonControl, DaemonStatus, IssueRequest, IssueResult, SecretStatus } from './daemon-control.js';
+import type {
+  DaemonControl,
+  DaemonStatus,
+  IssueRequest,
+  IssueResult,
+  RootStatus,
+  SecretStatus,
+} from './daemon-control.js';
 
 /** Who signs. One that is inside the daemon can also replace its root. */
 export interface DaemonCa extends CaClient {
@@ -25,6 +38,9 @@ export interface DaemonParts {
   readonly log: Logger;
 }
 
+/** Characters: what a command says of itself in the log. */
+const MAX_REQUESTER = 200;
+
 /** What the control socket can ask of a daemon that is made of these parts. */
 export function daemonControl(parts: DaemonParts): DaemonControl {
   const { ca, manager, log } = parts;
@@ -34,7 +50,11 @@ export function daemonControl(parts: DaemonParts): DaemonControl {
     async rotate(name) {
       const secrets = await manager.rotate(name);
       return {
-        rotated: secrets.map(({ name, serialNumber, notAfter }) => ({ name, serialNumber, notAfter: iso(notAfter) })),
+        rotated: secrets.map(({ name, serialNumber, notAfter }) => ({
+          name,
+          serialNumber,
+          notAfter: isoSeconds(notAfter),
+        })),
       };
     },
     async rotateRoot() {
@@ -54,7 +74,7 @@ export function daemonControl(parts: DaemonParts): DaemonControl {
       manager
         .rotate()
         .catch((error: unknown) => log.warn('not every certificate is under the new root yet', { error }));
-      return { fingerprint: root.fingerprint, notAfter: iso(root.notAfter) };
+      return { fingerprint: root.fingerprint, notAfter: isoSeconds(root.notAfter) };
     },
     issue: (request) => issue(parts, request, signal),
     async roots() {
@@ -64,11 +84,23 @@ export function daemonControl(parts: DaemonParts): DaemonControl {
 }
 
 async function issue(
-  { ca, manager, config, clock }: DaemonParts,
+  { ca, manager, config, clock, log }: DaemonParts,
   request: IssueRequest,
   signal: AbortSignal,
 ): Promise<IssueResult> {
-  const identity = parseSpiffeId(request.identity).text;
+  const { trustDomain, path, text: identity } = parseSpiffeId(request.identity);
+  if (path === '') {
+    throw new SdsdError('ERR_SDSD_SPIFFE_ID', `${identity} has no path: it is a trust domain, and no workload`, {
+      hint: `name a workload, such as ${identity}/ns/default/sa/ops`,
+    });
+  }
+  if (trustDomain !== config.identity.trustDomain && !request.foreignTrustDomain) {
+    throw new SdsdError(
+      'ERR_SDSD_SPIFFE_ID',
+      `${identity} is not of this daemon's trust domain, ${config.identity.trustDomain}`,
+      { hint: 'correct it, or say with --foreign-trust-domain that it is meant so' },
+    );
+  }
   const block = pemBlocks(Buffer.from(request.csrPem)).find(({ label }) => label.endsWith('CERTIFICATE REQUEST'));
   if (!block) {
     throw new SdsdError('ERR_SDSD_CSR', 'the request holds no CERTIFICATE REQUEST block', {
@@ -78,39 +110,53 @@ async function issue(
   const ttl = request.ttlMs ?? config.certificates.ttl;
   const since = manager.declarations;
   const { chain, roots } = await ca.sign({ csr: block.der, sans: [identity], ttl }, signal);
-  manager.admit(roots, pathValidity({ chain, roots, now: clock.now() }).notAfter, since);
+  const { notAfter } = pathValidity({ chain, roots, now: clock.now() });
+  manager.admit(roots, notAfter, since);
+  log.info('certificate issued by hand', {
+    identity,
+    serial: chain[0]?.serialNumber,
+    until: isoSeconds(notAfter),
+    by: request.requester?.slice(0, MAX_REQUESTER),
+  });
   return {
     chainPem: joinPem(chain.map(({ pem }) => pem)).toString(),
     rootsPem: joinPem(manager.roots.map(({ pem }) => pem)).toString(),
+    askedTtlMs: ttl,
   };
 }
 
 function statusOf({ config, ca, manager, sds, startedAt }: DaemonParts): DaemonStatus {
-  const workloads = manager.workloads();
+  const workloads = manager.workloads().toSorted(byName);
+  const caEnds = workloads.flatMap(({ secret }) => (secret ? [secret.issuersNotAfter] : []));
   const failing = workloads.find(({ state }) => state.failures > 0);
   return {
     version: productVersion(),
     pid: process.pid,
-    startedAt: iso(startedAt),
+    startedAt: isoSeconds(startedAt),
     socket: config.socket,
     stateDir: config.stateDir,
     ca: {
       description: ca.description,
       state: failing ? 'failing' : 'ready',
       lastError: failing?.state.lastError ?? null,
+      notAfter: caEnds.length > 0 ? isoSeconds(Math.min(...caEnds)) : null,
     },
     secrets: [...workloads.map(workloadStatus), bundleStatus(manager)],
-    subscribers: sds.streams().map(({ connectionId, nodeId, variant, names }) => ({
-      connectionId,
-      nodeId,
-      variant,
-      names: names.map(({ name, sentVersion = null, ackedVersion = null, lastNack = null }) => ({
-        name,
-        sentVersion,
-        ackedVersion,
-        lastNack,
+    roots: manager.bundle.anchors.map(rootStatus),
+    subscribers: sds
+      .streams()
+      .toSorted(byConnection)
+      .map(({ connectionId, nodeId, variant, names }) => ({
+        connectionId,
+        nodeId,
+        variant,
+        names: names.map(({ name, sentVersion, ackedVersion, lastNack = null }) => ({
+          name,
+          sentVersion: versionText(sentVersion),
+          ackedVersion: versionText(ackedVersion),
+          lastNack,
+        })),
       })),
-    })),
     unknownNames: manager.unknownNames(),
   };
 }
@@ -122,10 +168,10 @@ function workloadStatus({ name, identity, state, secret, subscribers }: Workload
     state: state.kind,
     identity,
     serialNumber: secret?.serialNumber ?? null,
-    notBefore: secret ? iso(secret.notBefore) : null,
-    notAfter: secret ? iso(secret.notAfter) : null,
-    renewAt: state.lifetime ? iso(state.nextAt) : null,
-    version: secret?.version ?? null,
+    notBefore: secret ? isoSeconds(secret.notBefore) : null,
+    notAfter: secret ? isoSeconds(secret.notAfter) : null,
+    renewAt: state.lifetime ? isoSeconds(state.nextAt) : null,
+    version: versionText(secret?.version),
     source: secret?.source ?? null,
     subscribers,
     lastError: state.lastError ?? null,
@@ -142,9 +188,9 @@ function bundleStatus(manager: CachingSecretManager): SecretStatus {
     identity: null,
     serialNumber: null,
     notBefore: null,
-    notAfter: secret ? iso(secret.notAfter) : null,
+    notAfter: secret ? isoSeconds(secret.notAfter) : null,
     renewAt: null,
-    version: secret?.version ?? null,
+    version: versionText(secret?.version),
     source: secret?.source ?? null,
     subscribers,
     lastError: null,
@@ -152,6 +198,27 @@ function bundleStatus(manager: CachingSecretManager): SecretStatus {
   };
 }
 
-function iso(time: number): string {
-  return new Date(time).toISOString();
+function rootStatus({ certificate, current, neededUntil }: Anchor): RootStatus {
+  return {
+    fingerprint: certificate.fingerprint,
+    subject: certificate.x509.subject.split('\n').join(', '),
+    notAfter: isoSeconds(certificate.notAfter),
+    current,
+    neededUntil: current ? null : isoSeconds(neededUntil),
+  };
+}
+
+/** `default` before all others. */
+function byName(a: WorkloadStatus, b: WorkloadStatus): number {
+  if (a.name === WORKLOAD_NAME || b.name === WORKLOAD_NAME) return a.name === WORKLOAD_NAME ? -1 : 1;
+  return a.name < b.name ? -1 : 1;
+}
+
+/** In the order in which they came. */
+function byConnection(a: StreamStatus, b: StreamStatus): number {
+  return a.connectionId.localeCompare(b.connectionId, 'en', { numeric: true });
+}
+
+function versionText(version: number | undefined): string | null {
+  return version === undefined ? null : String(version);
 }

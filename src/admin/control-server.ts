@@ -163,7 +163,15 @@ function requiredString(body: Readonly<Record<string, unknown>>, key: string): s
 }
 
 function issueRequest(body: Readonly<Record<string, unknown>>): IssueRequest {
-  const request = { identity: requiredString(body, 'identity'), csrPem: requiredString(body, 'csrPem') };
+  const requester = optionalString(body, 'requester');
+  const foreignTrustDomain = body['foreignTrustDomain'] ?? false;
+  if (typeof foreignTrustDomain !== 'boolean') throw new Refused(400, '"foreignTrustDomain" must be true or false');
+  const request: IssueRequest = {
+    identity: requiredString(body, 'identity'),
+    csrPem: requiredString(body, 'csrPem'),
+    foreignTrustDomain,
+    ...(requester !== undefined && { requester }),
+  };
   const ttlMs = body['ttlMs'];
   if (ttlMs === undefined || ttlMs === null) return request;
   if (typeof ttlMs !== 'number' || !Number.isSafeInteger(ttlMs) || ttlMs <= 0) {

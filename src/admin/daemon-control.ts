@@ -1,4 +1,7 @@
-/** What the control socket asks of the daemon. Times are ISO 8601 strings, for they go out as JSON. */
+/**
+ * What the control socket asks of the daemon. It goes out as JSON: times are ISO 8601 strings in whole seconds, and versions
+ * strings of digits, as in SDS itself.
+ */
 export interface DaemonControl {
   status(): DaemonStatus;
   /**
@@ -8,7 +11,10 @@ export interface DaemonControl {
   rotate(name?: string): Promise<RotateResult>;
   /** Replaces the root of the local CA in the safe order. Resolves when the new root is known, not when the old is gone. */
   rotateRoot(): Promise<RotateRootResult>;
-  /** Signs the key of somebody else. Throws ERR_SDSD_SPIFFE_ID, ERR_SDSD_CSR or ERR_SDSD_CA. */
+  /**
+   * Signs the key of somebody else. Throws ERR_SDSD_SPIFFE_ID, also for an identity that no workload may have or that is of a
+   * trust domain that was not asked for, ERR_SDSD_CSR or ERR_SDSD_CA.
+   */
   issue(request: IssueRequest): Promise<IssueResult>;
   roots(): Promise<RootsResult>;
 }
@@ -20,7 +26,9 @@ export interface DaemonStatus {
   readonly socket: string;
   readonly stateDir: string;
   readonly ca: CaStatus;
+  /** Certificates by name, `default` first; then the trust anchors. */
   readonly secrets: readonly SecretStatus[];
+  readonly roots: readonly RootStatus[];
   readonly subscribers: readonly SubscriberStatus[];
   /** Names that were asked for and are not understood, with how often. */
   readonly unknownNames: readonly UnknownName[];
@@ -32,6 +40,19 @@ export interface CaStatus {
   /** `failing` from the first failed signing until the next that succeeds. */
   readonly state: 'ready' | 'failing';
   readonly lastError: string | null;
+  /** The first end of a certificate of the CA, its root included; null before it has signed. */
+  readonly notAfter: string | null;
+}
+
+/** A root that clients are given. */
+export interface RootStatus {
+  /** SHA-256, hexadecimal. */
+  readonly fingerprint: string;
+  readonly subject: string;
+  readonly notAfter: string;
+  /** The CA stands for it now; otherwise it stays until certificates under it have ended. */
+  readonly current: boolean;
+  readonly neededUntil: string | null;
 }
 
 /** The life of a name: nothing yet and being made; served; nothing to serve, and why stands in `lastError`. */
@@ -49,7 +70,7 @@ export interface SecretStatus {
   readonly notAfter: string | null;
   /** When the next renewal is due. */
   readonly renewAt: string | null;
-  readonly version: number | null;
+  readonly version: string | null;
   /** For a person: "local CA". */
   readonly source: string | null;
   /** How many streams subscribe to the name. */
@@ -69,8 +90,8 @@ export interface SubscriberStatus {
 
 export interface SubscribedName {
   readonly name: string;
-  readonly sentVersion: number | null;
-  readonly ackedVersion: number | null;
+  readonly sentVersion: string | null;
+  readonly ackedVersion: string | null;
   /** Why the client refused the last answer; null after its next ACK. */
   readonly lastNack: string | null;
 }
@@ -104,6 +125,10 @@ export interface IssueRequest {
   readonly csrPem: string;
   /** Lifetime in milliseconds; undefined: the daemon's own default. */
   readonly ttlMs?: number;
+  /** Sign an identity of another trust domain than the daemon's own. Default: false. */
+  readonly foreignTrustDomain?: boolean;
+  /** Who asks, for the log: the user and the process. */
+  readonly requester?: string;
 }
 
 export interface IssueResult {
@@ -111,6 +136,8 @@ export interface IssueResult {
   readonly chainPem: string;
   /** PEM of every root. */
   readonly rootsPem: string;
+  /** The lifetime that was asked for, in milliseconds: the CA may have granted less. */
+  readonly askedTtlMs: number;
 }
 
 export interface RootsResult {

@@ -1,6 +1,6 @@
 import type { KeyObject, X509Certificate } from 'node:crypto';
+import { isoSeconds } from '../clock.js';
 import type { Certificate } from '../pki/index.js';
-import { isoSeconds } from './format.js';
 
 /** A certificate as `-o json` shows it. */
 export interface CertificateView {

@@ -1,14 +1,17 @@
 import { createPrivateKey } from 'node:crypto';
-import { printable } from '../log.js';
+import { isoSeconds } from '../clock.js';
+import { printable, printableJson } from '../log.js';
 import type { Certificate } from '../pki/index.js';
 import { parseCertificates } from '../pki/index.js';
 import { type CertificateView, viewCertificate } from './certificates.js';
-import { isoSeconds, json, timeLeft } from './format.js';
+import { json, timeLeft } from './format.js';
 import type { ReceivedData, ReceivedSecret } from './sds-client.js';
 
 export interface ShowOptions {
   readonly format: 'text' | 'json' | 'pem';
   readonly withKey: boolean;
+  /** JSON in one line. Default: false. */
+  readonly compact?: boolean;
   /** Milliseconds since the epoch. */
   readonly now: number;
 }
@@ -19,7 +22,9 @@ export function showSecret(secret: ReceivedSecret, options: ShowOptions): string
     case 'pem':
       return pemOf(secret, options.withKey);
     case 'json':
-      return json(viewOf(secret, options.withKey));
+      return options.compact
+        ? `${printableJson(viewOf(secret, options.withKey))}\n`
+        : json(viewOf(secret, options.withKey));
     case 'text':
       return textOf(secret, options.now);
   }
@@ -27,7 +32,17 @@ export function showSecret(secret: ReceivedSecret, options: ShowOptions): string
 
 function pemOf(secret: ReceivedSecret, withKey: boolean): string {
   if (secret.kind === 'validation-context') return inlinePem(secret.trustedCa);
-  return inlinePem(secret.certificateChain) + (withKey ? inlinePem(secret.privateKey) : '');
+  return inlinePem(secret.certificateChain) + (withKey ? keyPem(secret.privateKey) : '');
+}
+
+/** The key as PKCS#8, whatever Envoy gets: many programs read no other form. */
+function keyPem(data: ReceivedData): string {
+  if ('file' in data) return inlinePem(data);
+  try {
+    return createPrivateKey(data.bytes).export({ type: 'pkcs8', format: 'pem' }).toString();
+  } catch {
+    return inlinePem(data);
+  }
 }
 
 function inlinePem(data: ReceivedData): string {

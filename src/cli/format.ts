@@ -24,11 +24,6 @@ export function timeLeft(time: number, now: number): string {
   return time > now ? `${span(time - now)} left` : `expired ${span(now - time)} ago`;
 }
 
-/** A point in time without fractions of a second: 2030-01-01T00:00:00Z. */
-export function isoSeconds(time: number): string {
-  return new Date(time).toISOString().replace(/\.\d{3}Z$/, 'Z');
-}
-
 /** Rows under a head line, in columns; empty cells are shown as "-". Texts from elsewhere are made safe. */
 export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const lines = [head, ...rows.map((row) => row.map((cell) => (cell === '' ? '-' : printable(cell))))];

@@ -25,8 +25,8 @@ export function addGetCommand(program: Command, io: CliIo): void {
     .addOption(settingOption(settings.socket))
     .addOption(configFileOption())
     .addOption(outputOption('text', 'pem', 'json'))
-    .option('--with-key', 'print the private key too (with -o pem or json)')
-    .option('--watch', 'print each secret that is pushed, until Ctrl-C; wait for a server that goes away')
+    .option('--with-key', 'print the private key too (-o pem: as PKCS#8; -o json: as it is served)')
+    .option('--watch', 'print each secret that is pushed, until Ctrl-C (-o json: one line each); outlives the server')
     .option('--delta', 'ask with DeltaSecrets, the incremental variant')
     .option('--fetch', 'ask with FetchSecrets: one answer, or the reason why there is none')
     .option('--timeout <duration>', 'how long the first answer may take', '10s')
@@ -52,7 +52,10 @@ Examples:
         import('./describe-secret.js'),
       ]);
       const show = (secret: ReceivedSecret): string =>
-        showSecret(secret, { format, withKey: flag(options, 'withKey'), now: io.clock.now() });
+        showSecret(secret, {
+          ...{ format, withKey: flag(options, 'withKey'), now: io.clock.now() },
+          compact: flag(options, 'watch'),
+        });
       const ask = (signal: AbortSignal) => receiveSecrets({ ...query, socket, signal });
       if (flag(options, 'watch')) {
         await watch(ask, show, format === 'text' ? '\n' : '', io);

@@ -33,6 +33,7 @@ export interface CliIo {
 
 /** The world of this process. */
 export function processIo(): CliIo {
+  for (const stream of [process.stdout, process.stderr]) unblock(stream);
   return {
     env: process.env,
     cwd: process.cwd(),
@@ -46,6 +47,17 @@ export function processIo(): CliIo {
     },
     exit: (code) => process.exit(code),
   };
+}
+
+/**
+ * Whoever starts a program with the same pipe makes it block, for all who share it: then a reader that stalls would stop the whole
+ * daemon at its next line. Node has no public way to undo that.
+ */
+function unblock(stream: NodeJS.WriteStream): void {
+  const handle: unknown = Reflect.get(stream, '_handle');
+  if (stream.isTTY || typeof handle !== 'object' || handle === null) return;
+  const setBlocking: unknown = Reflect.get(handle, 'setBlocking');
+  if (typeof setBlocking === 'function') setBlocking.call(handle, false);
 }
 
 /** How much of the log, in bytes, waits for a reader that has stopped to read; what comes then is lost, and counted. */

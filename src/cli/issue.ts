@@ -1,8 +1,10 @@
+import { userInfo } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
-import { loadClientConfig, parseDuration, settings } from '../config/index.js';
+import { isoSeconds } from '../clock.js';
+import { formatDuration, loadClientConfig, parseDuration, settings } from '../config/index.js';
 import { messageOf, SdsdError } from '../errors.js';
-import { isoSeconds, timeLeft } from './format.js';
+import { timeLeft } from './format.js';
 import { type CliIo, shellWord } from './io.js';
 import {
   configFileOption,
@@ -27,6 +29,7 @@ export function addIssueCommand(program: Command, io: CliIo): void {
       'directory for key.pem, cert-chain.pem and root-cert.pem (required); made if the one above it exists',
     )
     .option('--ttl <duration>', "lifetime to ask for (default: the daemon's own)")
+    .option('--foreign-trust-domain', "sign an identity of another trust domain than the daemon's own")
     .option('--force', 'overwrite files that exist')
     .addOption(settingOption(settings.controlSocket))
     .addOption(configFileOption())
@@ -48,11 +51,17 @@ Example:
       const { controlSocket } = await loadClientConfig(configSources(options, io));
       const quiet = flag(options, 'quiet');
       await issue(
-        { identity, directory, controlSocket, ttlMs: ttl(options), force: flag(options, 'force'), quiet },
+        {
+          ...{ identity, directory, controlSocket, ttlMs: ttl(options), quiet },
+          ...{ force: flag(options, 'force'), foreignTrustDomain: flag(options, 'foreignTrustDomain') },
+        },
         io,
       );
     });
 }
+
+/** A lifetime that is shorter by more than this was cut. */
+const CUT_MS = 5_000;
 
 interface Issue {
   readonly identity: string;
@@ -60,10 +69,14 @@ interface Issue {
   readonly controlSocket: string;
   readonly ttlMs: number | undefined;
   readonly force: boolean;
+  readonly foreignTrustDomain: boolean;
   readonly quiet: boolean;
 }
 
-async function issue({ identity, directory, controlSocket, ttlMs, force, quiet }: Issue, io: CliIo): Promise<void> {
+async function issue(
+  { identity, directory, controlSocket, ttlMs, force, foreignTrustDomain, quiet }: Issue,
+  io: CliIo,
+): Promise<void> {
   const paths = {
     key: join(directory, 'key.pem'),
     chain: join(directory, 'cert-chain.pem'),
@@ -80,8 +93,9 @@ async function issue({ identity, directory, controlSocket, ttlMs, force, quiet }
   await checkTargets(Object.values(paths), writing);
   const key = await pki.generatePrivateKey({ kind: 'ecdsa', curve: 'P-256' });
   const csrPem = pki.toPem('CERTIFICATE REQUEST', pki.createCsr({ key, uriSans: [identity] }));
-  const request = ttlMs === undefined ? { identity, csrPem } : { identity, csrPem, ttlMs };
-  const { chainPem, rootsPem } = await controlClient(controlSocket).issue(request);
+  const requester = `${userInfo().username}, process ${process.pid}`;
+  const request = { identity, csrPem, foreignTrustDomain, requester, ...(ttlMs !== undefined && { ttlMs }) };
+  const { chainPem, rootsPem, askedTtlMs } = await controlClient(controlSocket).issue(request);
   const [leaf] = pki.parseCertificates(Buffer.from(chainPem));
   pki.parseCertificates(Buffer.from(rootsPem));
   if (!leaf?.x509.checkPrivateKey(key) || leaf.uriSans.length !== 1 || leaf.uriSans[0] !== identity) {
@@ -97,6 +111,13 @@ async function issue({ identity, directory, controlSocket, ttlMs, force, quiet }
     ],
     writing,
   );
+  // A second is lost to rounding, and some to the way.
+  const granted = leaf.notAfter - io.clock.now();
+  if (granted < askedTtlMs - CUT_MS) {
+    io.stderr.write(
+      `sdsd: the CA granted ${formatDuration(Math.round(granted / 1_000) * 1_000)} instead of ${formatDuration(askedTtlMs)}: its own certificate ends before, or it allows no more\n`,
+    );
+  }
   if (quiet) return;
   const [keyFile, chainFile, rootsFile] = [paths.key, paths.chain, paths.roots].map(shellWord);
   io.stdout.write(

@@ -1,7 +1,8 @@
 import type { Command } from 'commander';
+import { isoSeconds } from '../clock.js';
 import { loadClientConfig, settings } from '../config/index.js';
 import { printable } from '../log.js';
-import { isoSeconds, json } from './format.js';
+import { json } from './format.js';
 import type { CliIo } from './io.js';
 import { configFileOption, configSources, flag, optionsOf, outputOption, settingOption, text } from './options.js';
 

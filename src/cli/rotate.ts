@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
+import { isoSeconds } from '../clock.js';
 import { loadClientConfig, settings } from '../config/index.js';
-import { isoSeconds, json, table } from './format.js';
+import { json, table } from './format.js';
 import type { CliIo } from './io.js';
 import { configFileOption, configSources, flag, optionsOf, outputOption, settingOption, text } from './options.js';
 

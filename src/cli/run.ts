@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { DaemonControl, DaemonStatus } from '../admin/daemon-control.js';
-import { type Clock, sleep } from '../clock.js';
+import { type Clock, isoSeconds, sleep } from '../clock.js';
 import {
   type Config,
   defaultText,
@@ -11,7 +11,7 @@ import {
   settingList,
 } from '../config/index.js';
 import { createLogger, type Logger, printable } from '../log.js';
-import { isoSeconds, span } from './format.js';
+import { span } from './format.js';
 import { type CliIo, mayColor, ReaderGone, shellWord } from './io.js';
 import { configFileOption, configSources, flag, optionsOf, settingOption } from './options.js';
 
@@ -77,6 +77,9 @@ function environmentHelp(): string {
   });
   return `\nEnvironment variables (a flag comes before its variable, a variable before the file of --config):\n${entries.join('')}`;
 }
+
+/** How many names the first words list. */
+const MAX_NAMES = 10;
 
 /** How long the first words wait for the first certificate, to tell of it, in ms. */
 const FIRST_CERTIFICATE_MS = 2_000;
@@ -176,6 +179,13 @@ async function greet(config: Config, status: DaemonStatus, io: CliIo, log: Logge
   }
 }
 
+/** What Envoy may ask for; the first few of many. */
+function namesLine(status: DaemonStatus): string {
+  const names = status.secrets.map(({ name }) => name);
+  const more = names.length > MAX_NAMES ? `, and ${names.length - MAX_NAMES} more: see sdsd status` : '';
+  return `  names        ${printable(names.slice(0, MAX_NAMES).join(', '))}${more}`;
+}
+
 async function greeting(config: Config, status: DaemonStatus, io: CliIo): Promise<string> {
   const own = status.secrets.find(({ name }) => name === 'default');
   const renewAt = own?.renewAt ? Date.parse(own.renewAt) : Number.NaN;
@@ -188,6 +198,7 @@ async function greeting(config: Config, status: DaemonStatus, io: CliIo): Promis
     `sdsd ${status.version} is serving secrets`,
     `  socket       ${config.socket}`,
     `  identity     ${own?.identity ?? config.identity.spiffeId}`,
+    namesLine(status),
     `  CA           ${printable(status.ca.description)}`,
     `  next renewal ${printable(renewal)}`,
     `See it work, in another terminal:  ${io.command} get default${where}`,

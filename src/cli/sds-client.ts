@@ -1,5 +1,5 @@
-import type { connectivityState, Metadata, ServiceError } from '@grpc/grpc-js';
-import type { Clock } from '../clock.js';
+import type { connectivityState, Client as GrpcClient, Metadata, ServiceError } from '@grpc/grpc-js';
+import type { Clock, Timer } from '../clock.js';
 import { messageOf, SdsdError } from '../errors.js';
 import type { Any, DataSource, SecretMessage } from '../rpc/descriptors.js';
 import { probeHttp2, socketFault } from './probe-socket.js';
@@ -60,6 +60,8 @@ export async function* receiveSecrets(query: SdsQuery): AsyncGenerator<ReceivedS
   });
   const deadline = startDeadline(query);
   const bytes = (message: Buffer): Buffer => message;
+  let question: Timer | undefined;
+  let refused: SdsdError | undefined;
   try {
     if (query.method === 'fetch') {
       const answer = await new Promise<Buffer>((resolve, reject) => {
@@ -80,9 +82,16 @@ export async function* receiveSecrets(query: SdsQuery): AsyncGenerator<ReceivedS
     call.on('error', () => undefined);
     deadline.onEnd(() => call.cancel());
     call.write(firstRequest(wire, query));
+    if (query.method === 'sotw') {
+      question = askWhySilent(query, client, wire, status, (error) => {
+        refused = error;
+        call.cancel();
+      });
+    }
     for await (const message of call) {
       const { secret, ack } = readAnswer(wire, query, message);
       if (secret) {
+        question?.cancel();
         deadline.met();
         yield secret;
       }
@@ -91,14 +100,42 @@ export async function* receiveSecrets(query: SdsQuery): AsyncGenerator<ReceivedS
     throw ended(query);
   } catch (error) {
     if (query.signal.aborted) return;
+    if (refused) throw refused;
     if (deadline.passed) throw await lateness(query, client.getChannel().getConnectivityState(false) === READY);
     if (error instanceof SdsdError) throw error;
     throw await grpcFailure(query, error, status, deadline.left());
   } finally {
+    question?.cancel();
     deadline.stop();
     client.close();
   }
 }
+
+/** How long the first secret may take, in ms, before the server is asked whether it knows the name at all. */
+const ASK_WHY_MS = 300;
+
+/**
+ * State of the world has no word for a name that is not served: the stream stays silent. So a server that is silent is asked
+ * once more with FetchSecrets, which has one; a server that does not implement that is waited for.
+ */
+function askWhySilent(
+  query: SdsQuery,
+  client: GrpcClient,
+  wire: Wire,
+  codes: Readonly<Record<number, string>>,
+  onRefused: (error: SdsdError) => void,
+): Timer {
+  const bytes = (message: Buffer): Buffer => message;
+  const request = firstRequest(wire, { ...query, method: 'fetch' });
+  return query.clock.at(query.clock.now() + ASK_WHY_MS, () => {
+    client.makeUnaryRequest(wire.sdsMethod('FetchSecrets'), bytes, bytes, request, (error) => {
+      const code = codes[error?.code ?? 0] ?? '';
+      if (error && REFUSED.has(code)) onRefused(answerFailure(query, code, error.details, error));
+    });
+  });
+}
+
+const REFUSED: ReadonlySet<string> = new Set(['NOT_FOUND', 'PERMISSION_DENIED']);
 
 /** Runs `onEnd` when the time is up or the signal fires, whichever is first. */
 function startDeadline({ clock, timeoutMs, signal }: SdsQuery) {
@@ -272,12 +309,23 @@ async function grpcFailure(
     return new SdsdError('ERR_SDSD_SDS', `could not ask ${socket} for ${name}: ${messageOf(error)}`, { cause: error });
   }
   const code = codes[error.code] ?? String(error.code);
-  const options = { hint: hintFor(code), cause: error };
-  const message = `asked for ${name}, the server on ${socket} answered ${code}: ${error.details}`;
-  if (!GONE.has(code)) return new SdsdError('ERR_SDSD_SDS', message, options);
+  const failure = answerFailure({ socket, name }, code, error.details, error);
+  if (!GONE.has(code)) return failure;
   // grpc-js gives what happened to the connection and what the server said the same form.
   const fault = await socketFault(socket, await probeHttp2(socket, clock, Math.max(leftMs, MUTE_AFTER_MS)));
-  return fault ? gone(fault) : new ServerGone('ERR_SDSD_SDS', message, options);
+  return gone(fault ?? failure);
+}
+
+function answerFailure(
+  { socket, name }: Pick<SdsQuery, 'socket' | 'name'>,
+  code: string,
+  details: string,
+  cause: unknown,
+): SdsdError {
+  return new SdsdError('ERR_SDSD_SDS', `asked for ${name}, the server on ${socket} answered ${code}: ${details}`, {
+    hint: hintFor(code),
+    cause,
+  });
 }
 
 /** With these a call ends whose connection was lost. */

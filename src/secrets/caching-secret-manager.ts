@@ -369,7 +369,7 @@ export class CachingSecretManager {
 
   #logCertificate({ name, identity, serialNumber, notAfter, version, issuersNotAfter }: TlsCertificateSecret): void {
     const until = new Date(notAfter).toISOString();
-    this.#options.log.info('certificate issued', { resource: name, identity, version, serial: serialNumber, until });
+    this.#options.log.info('certificate in use', { resource: name, identity, version, serial: serialNumber, until });
     this.#warnOfCaEnd(issuersNotAfter);
   }
 

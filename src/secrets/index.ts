@@ -14,4 +14,5 @@ export type {
   TlsCertificateSecret,
   ValidationContextSecret,
 } from './secret.js';
+export type { Anchor } from './trust-bundle.js';
 export { type TrustBundleStore, trustBundleFile } from './trust-bundle-store.js';

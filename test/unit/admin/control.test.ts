@@ -68,6 +68,7 @@ test('answers every command over the socket', async (t) => {
   assert.deepEqual(await client.issue({ identity: 'spiffe://a/b', csrPem: 'csr' }), {
     chainPem: 'chain\n',
     rootsPem: 'roots\n',
+    askedTtlMs: 86_400_000,
   });
   await client.issue({ identity: 'spiffe://a/b', csrPem: 'csr', ttlMs: 1_000 });
   assert.deepEqual(await client.roots(), { pem: 'roots\n' });
@@ -75,8 +76,8 @@ test('answers every command over the socket', async (t) => {
     ['rotate', 'web'],
     ['rotate', undefined],
     ['rotateRoot'],
-    ['issue', { identity: 'spiffe://a/b', csrPem: 'csr' }],
-    ['issue', { identity: 'spiffe://a/b', csrPem: 'csr', ttlMs: 1_000 }],
+    ['issue', { identity: 'spiffe://a/b', csrPem: 'csr', foreignTrustDomain: false }],
+    ['issue', { identity: 'spiffe://a/b', csrPem: 'csr', foreignTrustDomain: false, ttlMs: 1_000 }],
   ]);
 });
 

@@ -49,7 +49,7 @@ function signing(
       const { subjectPublicKeyInfo, uriSans } = parseCsr(pemBlocks(Buffer.from(csrPem))[0]?.der ?? Buffer.alloc(0));
       assert.deepEqual(uriSans, [identity]);
       const asked = change(identity, subjectPublicKeyInfo);
-      return { chainPem: ca.certify(asked.spki, asked.identity).pem, rootsPem: ca.root.pem };
+      return { chainPem: ca.certify(asked.spki, asked.identity).pem, rootsPem: ca.root.pem, askedTtlMs: 3_600_000 };
     },
   };
 }
@@ -63,17 +63,40 @@ test('status shows secrets, subscribers and names that are not served', async (t
   for (const line of [
     /^sdsd 1\.2\.3, process 42, up 1h$/m,
     /^CA +local CA, failing: the disk is full$/m,
-    /^NAME +KIND +STATE +SERIAL +NOT AFTER +LEFT +RENEWS +SUBSCRIBERS +LAST ERROR$/m,
-    /^default +certificate +available +0A1B +2030-01-02T00:00:00Z +23h +in 11h +2 +the disk is full \(3 times\)$/m,
-    /^ROOTCA +roots +initializing +- +- +- +- +0 +-$/m,
-    /^envoy\\u001b\[31m +c1 +delta +default +7 +- +bad key$/m,
+    /^ +ends 2039-12-30T00:00:00Z \(3649d 23h left\)$/m,
+    /^NAME +STATE +NOT AFTER +LEFT +RENEWS +CLIENTS +SERIAL$/m,
+    /^default +available +2030-01-02T00:00:00Z +23h +in 11h +2 +0A1B\n {2}spiffe:\/\/cluster\.local\/ns\/default\/sa\/default\n {2}failed 3 times: the disk is full$/m,
+    /^ROOTCA +initializing +- +- +- +0 +-\n {2}trust anchors$/m,
+    /^ROOT \(SHA-256\) +NOT AFTER +LEFT +STAYS$/m,
+    /^ab12ab12ab12ab12… +2039-12-30T00:00:00Z +3649d 23h +the CA stands for it\n {2}O=cluster\.local, CN=sdsd local CA root$/m,
+    /^cd34cd34cd34cd34… +2039-12-30T00:00:00Z +3649d 23h +until 2030-01-02T00:00:00Z, for certificates under it$/m,
+    /^envoy\\u001b\[31m +c1 +delta +default +nothing\n {2}rejected: bad key$/m,
     /^NAMES THAT ARE NOT SERVED +ASKED FOR$/m,
-    /^nope +4 times$/m,
-    /^once +once$/m,
+    /^"nope " +4 times$/m,
+    /^"once" +once$/m,
   ]) {
     assert.match(out, line);
   }
   assert.ok(!out.includes('\u001b'), 'no colours without a terminal');
+});
+
+test('status fits a terminal of a hundred columns, whatever is in it', async (t) => {
+  const [secret] = STATUS.secrets;
+  const [root] = STATUS.roots;
+  const [subscriber] = STATUS.subscribers;
+  assert.ok(secret && root && subscriber);
+  const long = 'x'.repeat(300);
+  const status = {
+    ...STATUS,
+    secrets: [{ ...secret, name: long, identity: `spiffe://${long}`, serialNumber: 'AB'.repeat(16), lastError: long }],
+    roots: [{ ...root, subject: long }],
+    subscribers: [
+      { ...subscriber, nodeId: long, names: [{ name: long, sentVersion: null, ackedVersion: null, lastNack: long }] },
+    ],
+    unknownNames: [{ name: long, count: 1_000_000 }],
+  };
+  const { run } = await setup(t, { status: () => status });
+  for (const line of (await run('status')).out.split('\n').slice(4)) assert.ok(line.length <= 100, line);
 });
 
 test('status is coloured on a terminal, unless NO_COLOR is set', async (t) => {

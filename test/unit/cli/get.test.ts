@@ -9,6 +9,7 @@ import { socketFault } from '../../../src/cli/probe-socket.js';
 import { runCli } from '../../../src/cli/program.js';
 import type { Clock } from '../../../src/clock.js';
 import { systemClock } from '../../../src/clock.js';
+import { encodePrivateKey } from '../../../src/pki/index.js';
 import {
   type DeltaDiscoveryRequest,
   type DiscoveryRequest,
@@ -384,4 +385,72 @@ test('watches on when the server goes away: says so once, and shows what is new 
   assert.equal(await runCli(['get', 'default', '--watch', '--socket', socket], io), 0);
   assert.match(io.err(), /^sdsd: .*ended the stream; waiting for it until Ctrl-C\nsdsd: the server is back\n$/);
   assert.equal(calls, 4);
+});
+
+test('says at once that a name is not served, although state of the world has no word for it', async (t) => {
+  let asked = 0;
+  const { code, err } = await get(
+    t,
+    {
+      stream: () => undefined,
+      fetch: (_request, reply) => {
+        asked += 1;
+        reply({ code: status.NOT_FOUND, details: 'secret "nope" is not served' });
+      },
+    },
+    'nope',
+  );
+  assert.equal(code, 1);
+  assert.equal(asked, 1);
+  assert.match(err, /answered NOT_FOUND: secret "nope" is not served \[ERR_SDSD_SDS\]\n {2}try: check the name/);
+});
+
+test('waits on when the silent server has the name, and no secret yet, or does not say', async (t) => {
+  for (const answer of [{ code: status.UNAVAILABLE }, { code: status.UNIMPLEMENTED }]) {
+    let late: ((bytes: Buffer) => void) | undefined;
+    const { code, out } = await get(
+      t,
+      {
+        stream: (_request, call) => {
+          late ??= (bytes) => void call.write(bytes);
+        },
+        fetch: (_request, reply) => {
+          reply({ ...answer, details: 'not yet' });
+          late?.(sotw(certificate()));
+        },
+      },
+      'default',
+    );
+    assert.equal(code, 0);
+    assert.match(out, /certificate and key/);
+  }
+});
+
+test('watches in JSON with one line for each change', async (t) => {
+  const io = fakeIo({ clock });
+  const socket = await fakeSdsServer(t, {
+    stream: (_request, call, index) => {
+      if (index < 3) call.write(sotw(certificate('default', index % 2 ? other : leaf)));
+      else io.signal('SIGINT');
+    },
+  });
+  assert.equal(await runCli(['get', 'default', '--watch', '-o', 'json', '--socket', socket], io), 0);
+  const lines = io.out().trimEnd().split('\n');
+  assert.equal(lines.length, 3);
+  for (const line of lines) assert.equal(JSON.parse(line).name, 'default');
+});
+
+test('writes the key for other programs as PKCS#8, in whatever form it is served', async (t) => {
+  const traditional = encodePrivateKey(leaf.key, 'traditional');
+  const message: Partial<SecretMessage> = {
+    name: 'default',
+    tlsCertificate: {
+      certificateChain: { inlineBytes: Buffer.from(leaf.certificate.pem) },
+      privateKey: { inlineBytes: traditional },
+    },
+  };
+  const { out } = await get(t, answering(sotw(message)), 'default', '-o', 'pem', '--with-key');
+  assert.match(out, /-----BEGIN PRIVATE KEY-----/);
+  assert.doesNotMatch(out, /EC PRIVATE KEY/);
+  assert.ok(leaf.certificate.x509.checkPrivateKey(createPrivateKey(out)));
 });

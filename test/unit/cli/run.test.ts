@@ -55,6 +55,7 @@ test('tells where it is, who it is, when it renews, and what shows that it works
     `sdsd 1.2.3 is serving secrets
   socket       /run/my sds.sock
   identity     spiffe://cluster.local/ns/default/sa/default
+  names        default, ROOTCA
   CA           local CA
   next renewal 2030-01-01T12:00:00Z (in 12h)
 See it work, in another terminal:  npx sdsd get default --socket '/run/my sds.sock'
