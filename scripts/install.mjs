@@ -35,7 +35,18 @@ export function build() {
     run(process.execPath, [join(root, 'node_modules', 'typescript', 'bin', 'tsc'), '-p', 'tsconfig.build.json']);
   }
   // `npx sdsd` runs it as a program. npm sets this once, when it links the package, and a new dist/ has lost it.
-  chmodSync(built, 0o755);
+  if (!(statSync(built).mode & 0o100)) chmodSync(built, 0o755);
+}
+
+/** Runs what changes this folder; ends with one sentence when this user may not. */
+export function prepare(steps) {
+  try {
+    steps();
+  } catch (error) {
+    console.error(`sdsd: cannot prepare ${root}: ${error.message}`);
+    console.error('  try: as the user whom this folder belongs to, once: npm ci && npm run build');
+    process.exit(1);
+  }
 }
 
 /** The latest change of any file below a folder, in ms since the epoch. */

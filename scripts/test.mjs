@@ -8,10 +8,12 @@ import { availableParallelism } from 'node:os';
 import { join, relative, resolve } from 'node:path';
 import { run as runTests } from 'node:test';
 import { spec } from 'node:test/reporters';
-import { build, installDependencies, root, run } from './install.mjs';
+import { build, installDependencies, prepare, root, run } from './install.mjs';
 
-installDependencies();
-build();
+prepare(() => {
+  installDependencies();
+  build();
+});
 // The loader that reads TypeScript can be registered only once it is installed: so the tests run in a second process.
 if (!process.execArgv.includes('--import')) {
   run(process.execPath, ['--import', 'tsx', 'scripts/test.mjs', ...process.argv.slice(2)]);

@@ -93,6 +93,12 @@ async function assemble(
   closing.add(() => manager.close());
   await manager.start();
 
+  const { spec } = config.keys;
+  if (spec.kind === 'ecdsa' && spec.curve === 'P-384') {
+    log.warn(
+      'Envoy refuses P-384 certificates in TLS 1.2 unless it is told otherwise: set ecdh_curves: [P-384], or TLS 1.3, in its tls_params',
+    );
+  }
   const { limits } = config;
   const clientLog = new ClientLog(log, clock);
   const memory = new MemoryBudget(limits.clientMemory ?? getHeapStatistics().heap_size_limit / 2);
@@ -201,6 +207,8 @@ function openCa(config: Config, log: Logger, clock: Clock): Promise<LocalCa> {
     trustDomain: config.identity.trustDomain,
     clock,
     intermediate,
+    identities: [config.identity.spiffeId, ...config.identities.map(({ spiffeId }) => spiffeId)],
+    onWarning: (message) => log.warn(message),
     onStoreError: (error) =>
       log.warn('the local CA cannot renew its intermediate; the present one signs on', { error }),
     ...(files && {
@@ -211,7 +219,14 @@ function openCa(config: Config, log: Logger, clock: Clock): Promise<LocalCa> {
 
 async function newManager(config: Config, ca: DaemonCa, log: Logger, clock: Clock): Promise<CachingSecretManager> {
   const { certificates, identity, identities, keys, maxIdleNames, stateDir, stateKeyFile } = config;
-  const key = stateKeyFile === undefined ? undefined : await readStateKey(stateKeyFile);
+  const key =
+    stateKeyFile === undefined
+      ? undefined
+      : await readStateKey(stateKeyFile, () => {
+          log.warn('every user may read the state key: whoever has it can read the stored keys', {
+            file: stateKeyFile,
+          });
+        });
   return new CachingSecretManager({
     source: caIdentitySource({ ca, algorithm: keys.spec, encoding: keys.encoding, ttl: certificates.ttl }),
     roots: (signal) => ca.roots(signal),

@@ -21,6 +21,8 @@ export interface KeyedCertificate {
 
 /** Everything that is needed to sign leaves. */
 export interface Authority {
+  /** The certificate that signs. */
+  readonly certificate: Certificate;
   readonly issuer: Issuer;
   /** What follows the leaf in a chain: the signer first, then what is above it, without the root. */
   readonly intermediates: readonly Certificate[];
@@ -39,6 +41,7 @@ export function authorityOf(
   // Leaves need one valid root, not all of them; other roots may even have expired.
   const path = [signer.certificate, ...intermediates];
   return {
+    certificate: signer.certificate,
     issuer: issuerOf(signer.certificate, signer.key),
     intermediates,
     roots,

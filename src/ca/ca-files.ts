@@ -1,6 +1,7 @@
+import type { KeyObject } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { messageOf, SdsdError } from '../errors.js';
-import { type Certificate, parseCertificates, readPrivateKey, verifyPath } from '../pki/index.js';
+import { type Certificate, parseCertificates, readPrivateKey, readX509Fields, verifyPath } from '../pki/index.js';
 import { type Authority, authorityOf } from './authority.js';
 
 /** Paths of PEM files that hold a CA of the user's own. */
@@ -20,7 +21,18 @@ export interface CaFiles {
 export async function readCaFiles(files: CaFiles, now: number): Promise<Authority> {
   const chain = await readAs(files.certificate, parseCertificates);
   const key = await readAs(files.key, readPrivateKey);
+  const order = orderFault(chain, key);
+  if (order) throw unusable(files.certificate, order, 'write the CA that signs first, then each issuer, the root last');
   const roots = files.root === undefined ? [rootOf(chain, files)] : await readAs(files.root, parseCertificates);
+  const [intermediate] = files.root === undefined ? [] : roots.filter(({ selfSigned }) => !selfSigned);
+  if (files.root !== undefined && intermediate) {
+    const name = `certificate ${roots.indexOf(intermediate) + 1} of it, ${nameOf(intermediate)},`;
+    throw unusable(
+      files.root,
+      `${name} is an intermediate: it is issued by another CA, and not by itself`,
+      'give the root there, and put the intermediate into the file of the CA certificate',
+    );
+  }
   const [signer] = chain;
   if (signer === undefined || !signer.x509.checkPrivateKey(key)) {
     throw unusable(
@@ -48,6 +60,38 @@ export async function readCaFiles(files: CaFiles, now: number): Promise<Authorit
     chain.filter((certificate) => !isRoot(certificate)),
     roots,
   );
+}
+
+/** What is wrong with the order of a CA's certificates, whose first should be that of the key. */
+function orderFault(chain: readonly Certificate[], key: KeyObject): string | undefined {
+  const twice = chain.findIndex(({ fingerprint }, at) => chain.findIndex((c) => c.fingerprint === fingerprint) < at);
+  if (twice !== -1) {
+    const first = chain.findIndex(({ fingerprint }) => fingerprint === chain[twice]?.fingerprint);
+    return `certificates ${first + 1} and ${twice + 1} of it are the same`;
+  }
+  const signer = chain.findIndex(({ x509 }) => x509.checkPrivateKey(key));
+  if (signer > 0 && signer === chain.length - 1)
+    return 'it is in reverse order: the certificate of the key is the last';
+  if (signer > 0) return `the certificate of the key is number ${signer + 1} of it, and should be the first`;
+  const root = chain.findIndex(({ selfSigned }) => selfSigned);
+  if (root === -1 || root === chain.length - 1) return undefined;
+  return `the root is number ${root + 1} of it, before number ${root + 2}, and should be the last`;
+}
+
+/** What OpenSSL's strict mode, and whoever uses it, refuses in the certificates of a CA; the end of a sentence for each. */
+export function strictFaults(certificates: readonly Certificate[]): string[] {
+  return certificates.flatMap((certificate) => {
+    const { keyUsage, subjectKeyIdentifier } = readX509Fields(certificate.der);
+    const missing = [
+      ...(keyUsage === undefined ? ['key usage'] : []),
+      ...(subjectKeyIdentifier === undefined ? ['subject key identifier'] : []),
+    ];
+    return missing.length > 0 ? [`${nameOf(certificate)} has no ${missing.join(' and no ')}`] : [];
+  });
+}
+
+function nameOf({ x509 }: Certificate): string {
+  return x509.subject.split('\n').join(', ') || 'with an empty subject';
 }
 
 function rootOf(chain: readonly Certificate[], files: CaFiles): Certificate {

@@ -62,6 +62,8 @@ export class LocalCaStore {
 
   /** Puts another CA into the place of the stored one, atomically. Throws `ERR_SDSD_CA_FILES`; then the old one stays. */
   async replace(next: StoredCa): Promise<void> {
+    // Somebody may have deleted it under the daemon.
+    await this.#makeDirectory();
     const temporary = await this.#writeTemporary(next);
     try {
       await rename(temporary, this.file);

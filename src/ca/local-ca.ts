@@ -1,10 +1,18 @@
-import { randomBytes } from 'node:crypto';
+import { createPublicKey, randomBytes } from 'node:crypto';
 import type { Clock } from '../clock.js';
-import { SdsdError } from '../errors.js';
-import { type Certificate, type KeyAlgorithm, parseTrustDomain } from '../pki/index.js';
+import { messageOf, SdsdError } from '../errors.js';
+import {
+  type Certificate,
+  createCsr,
+  generatePrivateKey,
+  type KeyAlgorithm,
+  parseSpiffeId,
+  parseTrustDomain,
+  verifyIssued,
+} from '../pki/index.js';
 import type { CaClient, SignedChain, SigningRequest } from '../secrets/ca-client.js';
 import { type Authority, authorityOf, createIntermediate, createRoot, type KeyedCertificate } from './authority.js';
-import { type CaFiles, readCaFiles } from './ca-files.js';
+import { type CaFiles, readCaFiles, strictFaults } from './ca-files.js';
 import { issueLeaf } from './issue-leaf.js';
 import { LocalCaStore, type StoredCa } from './local-ca-store.js';
 
@@ -25,6 +33,10 @@ export interface LocalCaOptions {
   readonly intermediate?: boolean;
   /** Told when a new intermediate cannot be stored; the present one signs on while it is valid. Default: nobody is told. */
   readonly onStoreError?: (error: unknown) => void;
+  /** What it will have to sign: a CA from files that can never sign one of these is refused. Default: nothing. */
+  readonly identities?: readonly string[];
+  /** Told what others may refuse in the certificates of a CA from files. Default: nobody is told. */
+  readonly onWarning?: (message: string) => void;
   /** Sign with this CA; then `directory` is not touched. */
   readonly files?: CaFiles;
   /** The longest lifetime that is granted, in milliseconds. Default: what the CA certificate has left. */
@@ -50,6 +62,12 @@ export async function openLocalCa(options: LocalCaOptions): Promise<LocalCa> {
   const settings = settingsOf(options);
   if (options.files !== undefined) {
     const authority = await readCaFiles(options.files, settings.clock.now());
+    await tryToSign(authority, options.files, settings);
+    for (const fault of new Set(
+      strictFaults([authority.certificate, ...authority.intermediates, ...authority.roots]),
+    )) {
+      settings.onWarning(`${fault}: OpenSSL refuses it in its strict mode, and so may others`);
+    }
     return new FileCa(`local CA (${options.files.certificate})`, authority, settings);
   }
   const store = new LocalCaStore(options.directory);
@@ -70,7 +88,9 @@ function settingsOf(options: LocalCaOptions): Settings {
     rootLifetime: 3650 * DAY,
     backdate: 60_000,
     intermediate: false,
+    identities: [],
     onStoreError: () => undefined,
+    onWarning: () => undefined,
     ...options,
     trustDomain: parseTrustDomain(options.trustDomain),
   };
@@ -83,6 +103,29 @@ function newRoot(settings: Settings): Parameters<typeof createRoot>[0] {
 function sign(authority: Authority, request: SigningRequest, settings: Settings): SignedChain {
   const { clock, backdate, maxTtl, random } = settings;
   return issueLeaf(authority, request, { now: clock.now(), backdate, maxTtl, random });
+}
+
+/**
+ * Signs as it will have to, for one identity of each trust domain, and verifies the result: name constraints or the extended key
+ * usage of a CA may forbid all of it. Throws `ERR_SDSD_CA_FILES`.
+ */
+async function tryToSign(authority: Authority, files: CaFiles, settings: Settings): Promise<void> {
+  const key = await generatePrivateKey({ kind: 'ecdsa', curve: 'P-256' });
+  const byTrustDomain = new Map(settings.identities.map((identity) => [parseSpiffeId(identity).trustDomain, identity]));
+  const now = settings.clock.now();
+  for (const identity of byTrustDomain.values()) {
+    try {
+      const sans = [identity];
+      const signed = sign(authority, { csr: createCsr({ key, uriSans: sans }), sans, ttl: 60_000 }, settings);
+      verifyIssued({ ...signed, publicKey: createPublicKey(key), identity, now });
+    } catch (cause) {
+      throw new SdsdError(
+        'ERR_SDSD_CA_FILES',
+        `the CA in ${files.certificate} cannot sign for ${identity}: ${messageOf(cause)}`,
+        { hint: 'use a CA that may sign it, or another trust domain', cause },
+      );
+    }
+  }
 }
 
 /** Signs with a CA that the user owns and renews. */

@@ -40,6 +40,9 @@ export function addEnvoyCommand(program: Command, io: CliIo): void {
     .addHelpText(
       'after',
       `
+It allows TLS 1.3. Peers without it that get certificates with P-384 keys (ECC_CURVE=P384) need ecdh_curves: [P-384] in tls_params.
+A cluster of your own that leads to sdsd needs a plain name, or authority: localhost in its envoy_grpc.
+
 Examples:
   sdsd envoy bootstrap > envoy.yaml && envoy -c envoy.yaml &
   curl http://127.0.0.1:8080/                        through mTLS, to the same Envoy

@@ -71,9 +71,9 @@ async function forbidden(path: string, fault: (message: string, hint: string) =>
     );
   }
   const mode = (stats.mode & 0o7777).toString(8).padStart(4, '0');
-  const group = await groupText(stats.gid);
+  const [owner, group] = await Promise.all([nameOf('/etc/passwd', stats.uid), nameOf('/etc/group', stats.gid)]);
   return fault(
-    `this user may not use the socket ${path}: its mode is ${mode}, its owner has the ID ${stats.uid}, its group is ${group}`,
+    `this user may not use the socket ${path}: its mode is ${mode}, its owner ${owner}, its group ${group}`,
     (stats.mode & 0o020) === 0
       ? 'run the command as its owner'
       : `run the command as its owner, or as a member of the group ${group}`,
@@ -87,9 +87,9 @@ async function isSocket(path: string): Promise<boolean> {
   );
 }
 
-/** The name of a group as group(5) has it, or its number. */
-async function groupText(gid: number): Promise<string> {
-  const groups = await readFile('/etc/group', 'utf8').catch(() => '');
-  const line = groups.split('\n').find((candidate) => candidate.split(':')[2] === String(gid));
-  return line?.split(':')[0] || String(gid);
+/** A user or group by its name, as passwd(5) and group(5) have it, with its number. */
+async function nameOf(file: string, id: number): Promise<string> {
+  const lines = (await readFile(file, 'utf8').catch(() => '')).split('\n');
+  const name = lines.find((candidate) => candidate.split(':')[2] === String(id))?.split(':')[0];
+  return name ? `${name} (${id})` : String(id);
 }

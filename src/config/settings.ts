@@ -1,7 +1,7 @@
 import { isAbsolute, resolve } from 'node:path';
 import { messageOf } from '../errors.js';
 import { type LogLevel, logLevels } from '../log.js';
-import { parseSpiffeId } from '../pki/spiffe-id.js';
+import { parseSpiffeId, trustDomainFault } from '../pki/spiffe-id.js';
 import type { NamedIdentity } from './config.js';
 import { formatDuration, parseDuration } from './duration.js';
 
@@ -73,6 +73,8 @@ const optional = <T>(setting: Omit<OptionalSetting<T>, 'kind'>): OptionalSetting
 const list = <T>(setting: Omit<ListSetting<T>, 'kind'>): ListSetting<T> => ({ ...setting, kind: 'list' });
 
 const YEAR_MS = 365 * 24 * 3_600_000;
+/** As Go reads them, for Istio does. */
+const BOOL_ALLOWED = 'true or false; also t, T, True, TRUE, 1 and f, F, False, FALSE, 0';
 const PATH_ALLOWED = 'a path, absolute or below the working directory';
 
 /**
@@ -258,7 +260,7 @@ export const settings = {
     variables: ['SDSD_CA_INTERMEDIATE'],
     default: 'false',
     doc: 'Whether the local CA signs with an intermediate below its root.',
-    allowed: 'true or false',
+    allowed: BOOL_ALLOWED,
     parse: bool,
   }),
   rsaKeySize: optional({
@@ -286,7 +288,7 @@ export const settings = {
     placeholder: '<curve>',
     variables: ['ECC_CURVE'],
     default: 'P256',
-    doc: 'Curve of ECDSA keys.',
+    doc: 'Curve of ECDSA keys. With P384 an Envoy needs TLS 1.3, or `ecdh_curves: [P-384]`, in its `tls_params`: its clients speak TLS 1.2 without that curve by default, and every handshake fails.',
     allowed: 'P256 or P384',
     parse: eccCurve,
   }),
@@ -296,7 +298,7 @@ export const settings = {
     variables: ['PKCS8_KEY'],
     default: 'false',
     doc: 'Whether keys are written as PKCS#8, instead of SEC1 (ECDSA) and PKCS#1 (RSA).',
-    allowed: 'true or false',
+    allowed: BOOL_ALLOWED,
     parse: bool,
   }),
   maxIdleNames: required({
@@ -412,11 +414,8 @@ function socketMode(text: string): number {
 }
 
 function trustDomain(text: string): string {
-  if (text === '') throw new Error('it is empty');
-  if (text.length > 255) throw new Error(`it has ${text.length} characters`);
-  const other = /[^a-z0-9._-]/u.exec(text)?.[0];
-  if (other !== undefined)
-    throw new Error(`it holds ${JSON.stringify(other)}, a character that a trust domain cannot have`);
+  const fault = trustDomainFault(text);
+  if (fault) throw new Error(fault.what.replace(/^its trust domain /, 'it '));
   return text;
 }
 
@@ -439,11 +438,13 @@ function namedIdentity(text: string): NamedIdentity {
   if (split === -1 && !text.startsWith('spiffe://')) throw new Error('there is no "=" between a name and a SPIFFE ID');
   const name = split === -1 ? text : text.slice(0, split).trim();
   const spiffeId = split === -1 ? text : text.slice(split + 1).trim();
+  let path: string;
   try {
-    parseSpiffeId(spiffeId);
+    ({ path } = parseSpiffeId(spiffeId));
   } catch (error) {
     throw new Error(messageOf(error));
   }
+  if (path === '') throw new Error(`${spiffeId} has no path: it is a trust domain, and no workload`);
   checkResourceName(name, spiffeId);
   return Object.freeze({ name, spiffeId });
 }

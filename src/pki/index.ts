@@ -27,3 +27,4 @@ export {
   verifyIssued,
   verifyPath,
 } from './verify-chain.js';
+export { readX509Fields, type X509Fields } from './x509-fields.js';

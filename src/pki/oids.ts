@@ -12,6 +12,7 @@ export const Oid = {
   certificatePolicies: '2.5.29.32',
   policyMappings: '2.5.29.33',
   authorityKeyIdentifier: '2.5.29.35',
+  policyConstraints: '2.5.29.36',
   extendedKeyUsage: '2.5.29.37',
   inhibitAnyPolicy: '2.5.29.54',
 

@@ -53,18 +53,27 @@ export function workloadIdentity(trustDomain: string, namespace: string, service
 
 const SCHEME = 'spiffe://';
 
-interface Fault {
+export interface Fault {
   readonly what: string;
   readonly hint: string;
 }
 
-function trustDomainFault(trustDomain: string): Fault | undefined {
+/** Why a text cannot be a trust domain, or undefined. A host name has no empty label, so `..` and the like are none. */
+export function trustDomainFault(trustDomain: string): Fault | undefined {
   if (trustDomain === '') return { what: 'its trust domain is empty', hint: `write ${SCHEME}<trust domain>/<path>` };
-  if (trustDomain.length > 255) return { what: 'its trust domain is longer than 255 bytes', hint: 'shorten it' };
+  if (trustDomain.length > 255) {
+    return {
+      what: `its trust domain is longer than 255 bytes: it has ${trustDomain.length} characters`,
+      hint: 'shorten it',
+    };
+  }
   const character = /[^a-z0-9._-]/u.exec(trustDomain)?.[0];
-  if (character === undefined) return undefined;
+  if (character === undefined) {
+    if (!trustDomain.split('.').includes('')) return undefined;
+    return { what: 'its trust domain has a dot at its begin or end, or two in a row', hint: 'write it as a host name' };
+  }
   return {
-    what: `its trust domain holds ${JSON.stringify(character)}`,
+    what: `its trust domain holds ${JSON.stringify(character)}, a character that it cannot have`,
     hint: 'use lower-case letters, digits, dots, dashes and underscores alone: no upper case, user or port',
   };
 }

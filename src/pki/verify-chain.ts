@@ -138,12 +138,16 @@ function verifyUsable(certificate: Certificate, name: string, now: number): void
   const { signatureAlgorithm, unknownCritical } = fieldsOf(certificate);
   const [extension] = unknownCritical;
   if (extension !== undefined) {
-    throw refused(`${name} has the critical extension ${extension}, which is not understood`, 'use a CA without it');
+    throw refused(`${name} has ${extensionText(extension)}, which is not understood`, 'use a CA without it');
   }
   // Nobody relies on a self-signature, so roots that are signed with SHA-1 are still in use.
   if (!certificate.selfSigned && !isSafeSignatureAlgorithm(signatureAlgorithm)) {
     throw refused(`${name} is signed with ${signatureAlgorithm}, which is not safe`, 'have the CA sign with SHA-256');
   }
+}
+
+function extensionText(id: string): string {
+  return id === Oid.policyConstraints ? `policy constraints (${id}, critical)` : `the critical extension ${id}`;
 }
 
 interface Fault {
@@ -254,7 +258,7 @@ function anchorFault(root: Certificate, chain: readonly Certificate[], now: numb
   const validity = validityFault(root, now) ?? keyFault(root);
   if (validity !== undefined) return `leads to the root ${subjectOf(root)}, which ${validity.what}`;
   const [extension] = fieldsOf(root).unknownCritical;
-  if (extension !== undefined) return `leads to a root with the unknown critical extension ${extension}`;
+  if (extension !== undefined) return `leads to a root with ${extensionText(extension)}, which is not understood`;
   return issuerFault(root, chain);
 }
 

@@ -4,7 +4,7 @@
  * file name are authenticated, so that files cannot be exchanged for one another.
  */
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf, messageOf, SdsdError } from '../errors.js';
 import type { Logger } from '../log.js';
@@ -61,16 +61,20 @@ export function encryptedIdentityStore({ directory, key, log }: EncryptedStoreOp
 
 /**
  * The key that encrypts stored certificates: a file with 32 bytes, as they are, in hexadecimal or in base64.
- * Rejects with ERR_SDSD_CONFIG.
+ * Rejects with ERR_SDSD_CONFIG, also if others may write the file.
+ * @param onReadable told when others may read it.
  */
-export async function readStateKey(path: string): Promise<Buffer> {
+export async function readStateKey(path: string, onReadable: () => void = () => undefined): Promise<Buffer> {
   const refuse = (why: string, cause?: unknown): SdsdError =>
     new SdsdError('ERR_SDSD_CONFIG', `cannot use the state key in ${path}: ${why}`, {
-      hint: `make one with: (umask 077; openssl rand -hex 32 > ${path})`,
+      hint: `make one with: (umask 077; openssl rand -hex 32 > ${path}); or, if it is right: chmod 600 ${path}`,
       cause,
     });
   let content: Buffer;
   try {
+    const { mode } = await stat(path);
+    if (mode & 0o022) throw new Error('others than its owner may write it');
+    if (mode & 0o004) onReadable();
     content = await readFile(path);
   } catch (error) {
     throw refuse(messageOf(error), error);

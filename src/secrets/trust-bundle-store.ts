@@ -1,8 +1,9 @@
 /** Keeps the trust anchors over a restart, so that an overlap of two roots is not cut short by one. */
 import { readFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { errnoOf, messageOf, SdsdError } from '../errors.js';
 import { parseCertificates } from '../pki/index.js';
-import { writeFileAtomic } from '../storage/index.js';
+import { makeDirectories, writeFileAtomic } from '../storage/index.js';
 import type { Anchor, BundleState } from './trust-bundle.js';
 
 const FORMAT = 1;
@@ -44,6 +45,8 @@ export function trustBundleFile(path: string): TrustBundleStore {
         neededUntil: new Date(neededUntil).toISOString(),
       }));
       try {
+        // Somebody may have deleted it under the daemon.
+        makeDirectories(dirname(path), 0o700);
         await writeFileAtomic(
           path,
           `${JSON.stringify({ format: FORMAT, version: bundle.version, anchors }, null, 2)}\n`,

@@ -30,6 +30,7 @@ export function lockDirectory({ path, ...options }: LockOptions): Promise<UnixLi
     return listenUnix(server, {
       path,
       mode: 0o600,
+      directoryMode: 0o700,
       greeting: Buffer.from('?'),
       setting: '--state-dir or SDSD_STATE_DIR',
       clock: options.clock,

@@ -38,6 +38,8 @@ const PROBE_TIMEOUT_MS = 1_000;
 export interface ListenOptions {
   /** Absolute path of the socket. Missing directories are made. */
   readonly path: string;
+  /** Permission bits of the directory of the socket, if it has to be made. Default: 0755. */
+  readonly directoryMode?: number;
   /** Permission bits of the socket, such as 0o660: it never exists with others. */
   readonly mode: number;
   /** What is sent to a socket that is already there, to see whether its server answers: the first bytes of its protocol. */
@@ -128,7 +130,7 @@ function checkLength({ path, setting }: ListenOptions): void {
 function openDirectory(options: ListenOptions): { prefix: string; close(): void } {
   const path = dirname(options.path);
   try {
-    makeDirectories(path);
+    makeDirectories(path, options.directoryMode);
     if (process.platform !== 'linux') return { prefix: `${path}/`, close: () => undefined };
     const descriptor = openSync(path, constants.O_RDONLY | constants.O_DIRECTORY);
     return { prefix: `/proc/self/fd/${descriptor}/`, close: () => closeSync(descriptor) };
@@ -138,7 +140,9 @@ function openDirectory(options: ListenOptions): { prefix: string; close(): void 
 }
 
 function unusable({ path, setting }: ListenOptions, what: string, error: unknown): SdsdError {
-  return new SdsdError('ERR_SDSD_SOCKET', `${what}: ${path}: ${messageOf(error)}`, {
+  // The names under which a socket is bound and claimed say nothing to a person.
+  const why = messageOf(error).replace(/ '?\/\S*\/\.sdsd-[^\s']*'?( -> )?/g, '$1');
+  return new SdsdError('ERR_SDSD_SOCKET', `${what}: ${path}: ${why}`, {
     hint: `make a directory that this user may write to, or choose another path with ${setting}`,
     cause: error,
   });

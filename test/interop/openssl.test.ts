@@ -263,6 +263,21 @@ describe('sdsd is no laxer than OpenSSL', { skip }, () => {
     ['a permitted host', { root: ['nameConstraints=critical,permitted;URI:cluster.local'] }, undefined],
     ['a host below a permitted domain', { root: ['nameConstraints=critical,permitted;URI:.local'] }, undefined],
     ['another permitted host', { root: ['nameConstraints=permitted;URI:example.org'] }, /does not permit "spiffe:/],
+    ['a host that only ends like the permitted one', { root: ['nameConstraints=permitted;URI:uster.local'] }, /permit/],
+    ['a host that only ends like the excluded one', { root: ['nameConstraints=excluded;URI:uster.local'] }, undefined],
+    [
+      'a DNS name that only ends like the permitted one',
+      {
+        root: ['nameConstraints=critical,permitted;DNS:example.org'],
+        leaf: [`subjectAltName=DNS:evilexample.org,URI:${IDENTITY}`],
+      },
+      /does not permit "evilexample\.org"/,
+    ],
+    [
+      'policy constraints',
+      { leaf: ['policyConstraints=critical,requireExplicitPolicy:0'] },
+      /policy constraints \(2\.5/,
+    ],
     ['an excluded host', { root: ['nameConstraints=critical,excluded;URI:cluster.local'] }, /excludes "spiffe:/],
     ['a permitted DNS name that no name needs', { root: ['nameConstraints=permitted;DNS:example.org'] }, undefined],
     [
@@ -304,6 +319,49 @@ describe('sdsd is no laxer than OpenSSL', { skip }, () => {
       }
     });
   }
+});
+
+describe('a CA from files', { skip }, () => {
+  const open = async (
+    name: string,
+    identities: readonly string[],
+    onWarning: (message: string) => void = () => undefined,
+  ) =>
+    openLocalCa({
+      directory: join(home, 'unused'),
+      trustDomain: 'cluster.local',
+      clock: new VirtualClock(Date.now()),
+      files: { certificate: join(home, `${name}.pem`), key: join(home, `${name}.key`) },
+      identities,
+      onWarning,
+    });
+
+  test('that may not sign what it will be asked for is refused at start', async () => {
+    const refused: readonly [extension: string, message: RegExp][] = [
+      [
+        'nameConstraints=critical,permitted;URI:example.org',
+        /cannot sign for spiffe:\/\/cluster\.local.*does not permit/,
+      ],
+      ['extendedKeyUsage=serverAuth', /cannot sign for .*does not allow TLS clients/],
+    ];
+    for (const [extension, message] of refused) {
+      const { name } = await rootOf('Narrow', [extension]);
+      await assert.rejects(open(name, ['spiffe://cluster.local/other', IDENTITY]), {
+        code: 'ERR_SDSD_CA_FILES',
+        message,
+      });
+    }
+    const { name } = await rootOf('Narrow', ['nameConstraints=critical,permitted;URI:cluster.local']);
+    await open(name, [IDENTITY]);
+  });
+
+  test('that strict verifiers refuse is told of, and used', async () => {
+    const warnings: string[] = [];
+    const { name } = await rootOf('Sloppy', ['keyUsage=', 'subjectKeyIdentifier=']);
+    await open(name, [IDENTITY], (message) => warnings.push(message));
+    assert.equal(warnings.length, 1);
+    assert.match(warnings[0] ?? '', /CN=Sloppy has no key usage.*strict mode/);
+  });
 });
 
 test('toPem writes what OpenSSL writes', { skip }, async () => {

@@ -311,9 +311,20 @@ describe('rotateRoot', () => {
     const ca = await open();
     const before = await rootOf(ca);
     await rm(directory, { recursive: true });
+    await writeFile(directory, 'a file in its place');
     await assert.rejects(ca.rotateRoot(), { code: 'ERR_SDSD_CA_FILES' });
     assert.equal(await rootOf(ca), before);
     verify(await sign(ca));
+  });
+
+  test('makes the directory again that somebody deleted under it', async () => {
+    const ca = await open();
+    const before = await rootOf(ca);
+    await rm(home, { recursive: true });
+    await ca.rotateRoot();
+    assert.notEqual(await rootOf(ca), before);
+    assert.equal(await rootOf(await open()), await rootOf(ca));
+    assert.equal((await stat(directory)).mode & 0o777, 0o700);
   });
 });
 
@@ -342,6 +353,7 @@ describe('an intermediate', () => {
   test('goes on signing while it is valid although its successor cannot be stored', async () => {
     const ca = await open({ intermediate: true });
     await rm(directory, { recursive: true });
+    await writeFile(directory, 'a file in its place');
     stepTo(NOW + 300 * DAY);
     verify(await sign(ca));
     stepTo(NOW + 365 * DAY);
@@ -427,6 +439,23 @@ describe('a CA from files', () => {
     ['a certificate that may not sign', () => withLeaf(), /may not sign/],
     ['a chain without its root', () => files([low, middle], low), /last certificate is not a root/],
     ['a chain with a hole', () => files([low, top], low), /not issued by CN=Company root/],
+    ['an upper intermediate first', () => files([middle, low, top], low), /certificate of the key is number 2 of it/],
+    ['a reversed chain', () => files([top, middle, low], low), /in reverse order/],
+    [
+      'a root before its intermediate',
+      () => files([low, top, middle], low),
+      /the root is number 2 of it, before number 3/,
+    ],
+    [
+      'the same certificate twice',
+      () => files([low, middle, low, top], low),
+      /certificates 1 and 3 of it are the same/,
+    ],
+    [
+      'an intermediate for a root',
+      () => files([low], low, [top, middle]),
+      /root\.pem cannot be used: certificate 2 of it, CN=Company intermediate, is an intermediate/,
+    ],
     ['the root of another', () => files([low, middle], low, [root('Other')]), /none of the roots/],
     ['a CA that has expired', () => files([expired], expired), /expired 1 s ago/],
     [

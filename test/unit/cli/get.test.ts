@@ -346,9 +346,9 @@ test('says mode and group of a socket that this user may not use', async (t) => 
   assert.equal(fault?.code, 'ERR_SDSD_SOCKET');
   assert.match(
     fault?.message ?? '',
-    /may not use the socket .*: its mode is 0660, its owner has the ID \d+, its group is \w+$/,
+    /may not use the socket .*: its mode is 0660, its owner \w+ \(\d+\), its group \w+ \(\d+\)$/,
   );
-  assert.match(fault?.hint ?? '', /as its owner, or as a member of the group \w+$/);
+  assert.match(fault?.hint ?? '', /as its owner, or as a member of the group \w+ \(\d+\)$/);
   chmodSync(socket, 0o600);
   assert.equal((await socketFault(socket, { kind: 'refused', error }))?.hint, 'run the command as its owner');
 });

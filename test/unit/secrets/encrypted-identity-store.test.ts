@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { chmod, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { silentLogger } from '../../../src/log.js';
@@ -159,5 +159,30 @@ describe('readStateKey', () => {
       });
     }
     await assert.rejects(readStateKey(join(directory.path, 'none')), { code: 'ERR_SDSD_CONFIG' });
+  });
+});
+
+describe('the file of the state key', () => {
+  it('is refused if others may write it, and told of if they may read it', async () => {
+    await using temporary = await temporaryDirectory();
+    const path = join(temporary.path, 'state.key');
+    await writeFile(path, 'ab'.repeat(32));
+    for (const mode of [0o666, 0o620, 0o602]) {
+      await chmod(path, mode);
+      await assert.rejects(readStateKey(path), {
+        code: 'ERR_SDSD_CONFIG',
+        message: /others than its owner may write it/,
+        hint: new RegExp(`chmod 600 ${path}`),
+      });
+    }
+    const told = async (mode: number): Promise<boolean> => {
+      let isReadable = false;
+      await chmod(path, mode);
+      await readStateKey(path, () => {
+        isReadable = true;
+      });
+      return isReadable;
+    };
+    assert.deepEqual([await told(0o644), await told(0o640), await told(0o400)], [true, false, false]);
   });
 });
