@@ -19,7 +19,7 @@ export function faultsMarkdown(page: string, rows: readonly FaultRow[]): string 
     '|---|---|---|---|---|',
     ...rows.map(({ fault, users, requests, failed, recoveryMs, file }) => {
       const recovery = recoveryMs === null ? '–' : `${(recoveryMs / 1000).toFixed(2)} s`;
-      return `| ${fault} | ${users} | ${failed} of ${requests} | ${recovery} | [${file}](../test/faults/${file}) |`;
+      return `| ${fault} | ${users} | ${failed} of ${requests} | ${recovery} | test/faults/${file} |`;
     }),
   ].join('\n');
   return page.replace(/\| Fault [\s\S]*?\n\n/, () => `${table}\n\n`);

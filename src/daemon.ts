@@ -15,6 +15,7 @@ import {
   CachingSecretManager,
   caIdentitySource,
   encryptedIdentityStore,
+  type IdentitySource,
   ROOTS_NAME,
   readStateKey,
   type TlsCertificateSecret,
@@ -32,8 +33,10 @@ export interface DaemonOptions {
   readonly log: Logger;
   /** Default: the system's clock. */
   readonly clock?: Clock;
-  /** Signs instead of the CA that the configuration names. */
+  /** Signs instead of the CA that the configuration names. The daemon closes it when it is closed itself. */
   readonly ca?: DaemonCa;
+  /** Where certificates come from, instead of a key made here and signed by the CA: files, a vault, another agent. */
+  readonly source?: IdentitySource;
 }
 
 /** A daemon that serves. */
@@ -45,15 +48,18 @@ export interface Daemon {
   readonly ready: Promise<TlsCertificateSecret>;
   /** Resolves if it can serve no longer, with the reason: another server has taken the socket. */
   readonly failed: Promise<SdsdError>;
-  /** Stops it; resolves when everything is closed and stored. Any number of calls is one. */
+  /**
+   * Stops it, with the CA that it was given; resolves when everything is closed and stored. Any number of calls is one. After
+   * it, `control` refuses with ERR_SDSD_CONTROL.
+   */
   close(): Promise<void>;
 }
 
 /** Starts a daemon. Rejects with an SdsdError, and then nothing is left open. */
-export async function createDaemon({ config, log, clock = systemClock, ca }: DaemonOptions): Promise<Daemon> {
+export async function createDaemon({ config, log, clock = systemClock, ca, source }: DaemonOptions): Promise<Daemon> {
   const closing = new Closing(log);
   try {
-    return await assemble(config, log, clock, ca, closing);
+    return await assemble(config, log, clock, { ca, source }, closing);
   } catch (error) {
     await closing.run();
     throw error;
@@ -64,7 +70,7 @@ async function assemble(
   config: Config,
   log: Logger,
   clock: Clock,
-  givenCa: DaemonCa | undefined,
+  given: { readonly ca: DaemonCa | undefined; readonly source: IdentitySource | undefined },
   closing: Closing,
 ): Promise<Daemon> {
   const startedAt = clock.now();
@@ -86,10 +92,10 @@ async function assemble(
   });
   closing.add(() => state.unlock());
 
-  const ca = givenCa ?? (await openCa(config, log, clock));
+  const ca = given.ca ?? (await openCa(config, log, clock));
   closing.add(() => ca.close());
 
-  const manager = await newManager(config, ca, log, clock);
+  const manager = await newManager(config, ca, given.source, log, clock);
   closing.add(() => manager.close());
   await manager.start();
 
@@ -147,7 +153,9 @@ async function assemble(
     log.warn("the socket's group cannot reach it: it may not pass a directory above it", { socket, directory: closed });
   }
 
-  const control = daemonControl({ config, ca, manager, sds, clock, startedAt, log });
+  const open = new AbortController();
+  const control = daemonControl({ config, ca, manager, sds, clock, startedAt, log, closed: open.signal });
+  closing.add(() => open.abort());
   const ready = firstCertificate(manager, closing);
   // The first secret does not wait for the control socket.
   const { startControlServer } = await import('./admin/index.js');
@@ -217,7 +225,13 @@ function openCa(config: Config, log: Logger, clock: Clock): Promise<LocalCa> {
   });
 }
 
-async function newManager(config: Config, ca: DaemonCa, log: Logger, clock: Clock): Promise<CachingSecretManager> {
+async function newManager(
+  config: Config,
+  ca: DaemonCa,
+  source: IdentitySource | undefined,
+  log: Logger,
+  clock: Clock,
+): Promise<CachingSecretManager> {
   const { certificates, identity, identities, keys, maxIdleNames, stateDir, stateKeyFile } = config;
   const key =
     stateKeyFile === undefined
@@ -228,7 +242,7 @@ async function newManager(config: Config, ca: DaemonCa, log: Logger, clock: Cloc
           });
         });
   return new CachingSecretManager({
-    source: caIdentitySource({ ca, algorithm: keys.spec, encoding: keys.encoding, ttl: certificates.ttl }),
+    source: source ?? caIdentitySource({ ca, algorithm: keys.spec, encoding: keys.encoding, ttl: certificates.ttl }),
     roots: (signal) => ca.roots(signal),
     store: trustBundleFile(join(stateDir, 'trust-bundle.json')),
     ...(key && { identityStore: encryptedIdentityStore({ directory: join(stateDir, 'identities'), key, log }) }),

@@ -36,6 +36,8 @@ export interface DaemonParts {
   readonly clock: Clock;
   readonly startedAt: number;
   readonly log: Logger;
+  /** Fires when the daemon is closed. */
+  readonly closed: AbortSignal;
 }
 
 /** Characters: what a command says of itself in the log. */
@@ -43,11 +45,18 @@ const MAX_REQUESTER = 200;
 
 /** What the control socket can ask of a daemon that is made of these parts. */
 export function daemonControl(parts: DaemonParts): DaemonControl {
-  const { ca, manager, log } = parts;
-  const signal = new AbortController().signal;
+  const { ca, manager, log, closed: signal } = parts;
+  const mustBeOpen = (): void => {
+    if (!signal.aborted) return;
+    throw new SdsdError('ERR_SDSD_CONTROL', 'the daemon is closed', { hint: 'start another one' });
+  };
   return {
-    status: () => statusOf(parts),
+    status() {
+      mustBeOpen();
+      return statusOf(parts);
+    },
     async rotate(name) {
+      mustBeOpen();
       const secrets = await manager.rotate(name);
       return {
         rotated: secrets.map(({ name, serialNumber, notAfter }) => ({
@@ -58,6 +67,7 @@ export function daemonControl(parts: DaemonParts): DaemonControl {
       };
     },
     async rotateRoot() {
+      mustBeOpen();
       if (!ca.rotateRoot) {
         throw new SdsdError('ERR_SDSD_CA', `sdsd cannot replace the root of ${ca.description}`, {
           hint: 'replace it there: sdsd follows, old and new roots side by side',
@@ -76,8 +86,12 @@ export function daemonControl(parts: DaemonParts): DaemonControl {
         .catch((error: unknown) => log.warn('not every certificate is under the new root yet', { error }));
       return { fingerprint: root.fingerprint, notAfter: isoSeconds(root.notAfter) };
     },
-    issue: (request) => issue(parts, request, signal),
+    async issue(request) {
+      mustBeOpen();
+      return issue(parts, request, signal);
+    },
     async roots() {
+      mustBeOpen();
       return { pem: joinPem(manager.roots.map(({ pem }) => pem)).toString() };
     },
   };

@@ -1,5 +1,6 @@
 import { type Command, Option } from 'commander';
-import { loadClientConfig, settings } from '../config/index.js';
+import { sleep } from '../clock.js';
+import { type ClientConfig, loadClientConfig, settings } from '../config/index.js';
 import type { EnvoyBootstrapOptions, EnvoyRole, PeerMatcher } from './envoy-bootstrap.js';
 import { addHelpCommand } from './help.js';
 import type { CliIo } from './io.js';
@@ -36,6 +37,7 @@ export function addEnvoyCommand(program: Command, io: CliIo): void {
     .option('--admin-port <port>', "port of Envoy's admin page on 127.0.0.1 (default: 9901)")
     .addOption(settingOption(settings.socket))
     .addOption(settingOption(settings.trustDomain))
+    .addOption(settingOption(settings.controlSocket))
     .addOption(configFileOption())
     .addHelpText(
       'after',
@@ -52,7 +54,7 @@ Examples:
     )
     .action(async (_options: unknown, command: Command) => {
       const options = optionsOf(command);
-      const { socket, trustDomain } = await loadClientConfig(configSources(options, io));
+      const { socket, trustDomain } = await fromDaemon(await loadClientConfig(configSources(options, io)), options, io);
       const { parseAddress, renderEnvoyBootstrap } = await import('./envoy-bootstrap.js');
       const address = (key: string, name: string) => {
         const value = text(options, key);
@@ -77,6 +79,35 @@ Examples:
       io.stdout.write(renderEnvoyBootstrap(bootstrap));
     });
   addHelpCommand(group, io);
+}
+
+/** How long the running daemon may take to say what it serves, in ms: without one the settings of this command count. */
+const DAEMON_WITHIN_MS = 1_000;
+
+/** What a running daemon says of itself comes before settings that it may not have been started with; flags come first. */
+async function fromDaemon(config: ClientConfig, options: Options, io: CliIo): Promise<ClientConfig> {
+  const { controlClient } = await import('../admin/control-client.js');
+  const enough = new AbortController();
+  const status = await Promise.race([
+    controlClient(config.controlSocket)
+      .status()
+      .catch(() => undefined),
+    sleep(io.clock, DAEMON_WITHIN_MS, enough.signal).catch(() => undefined),
+  ]);
+  enough.abort();
+  const identity = status?.secrets.find(({ name }) => name === 'default')?.identity;
+  if (!status || !identity) return config;
+  const { parseSpiffeId } = await import('../pki/index.js');
+  const { trustDomain } = parseSpiffeId(identity);
+  const chosen = text(options, 'trustDomain');
+  if (chosen !== undefined && chosen !== trustDomain) {
+    io.stderr.write(`sdsd: the running daemon is of the trust domain ${trustDomain}, and not of ${chosen}\n`);
+  }
+  return {
+    ...config,
+    socket: text(options, 'socket') === undefined ? status.socket : config.socket,
+    trustDomain: chosen ?? trustDomain,
+  };
 }
 
 function port(options: Options, key: string, name: string): number | undefined {

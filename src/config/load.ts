@@ -2,12 +2,14 @@ import { resolve } from 'node:path';
 import { messageOf, SdsdError } from '../errors.js';
 import { workloadIdentity } from '../pki/spiffe-id.js';
 import type { CaConfig, CertificateConfig, Config, KeyConfig, LocalCaFiles, WorkloadIdentityConfig } from './config.js';
+import { nearest } from './nearest.js';
 import {
   type ListSetting,
   type OptionalSetting,
   type ParseContext,
   type RequiredSetting,
   type Setting,
+  settingList,
   settings,
 } from './settings.js';
 import { type FileValues, readYamlFile } from './yaml-file.js';
@@ -170,6 +172,7 @@ interface Values {
 }
 
 async function openSources(sources: ConfigSources): Promise<Values> {
+  for (const key of Object.keys(sources.flags)) checkKey(key);
   const path = sources.file === undefined ? undefined : resolve(sources.cwd, sources.file);
   const file = path === undefined ? undefined : { path, values: await readYamlFile(path) };
   const find = (setting: Setting): readonly Item[] => findItems(setting, sources, file);
@@ -202,6 +205,16 @@ async function openSources(sources: ConfigSources): Promise<Values> {
     },
     origin: (setting) => find(setting)[0]?.origin ?? 'the default',
   };
+}
+
+/** A flag that nobody would read is a mistake of whoever gives it. */
+function checkKey(key: string): void {
+  const keys = settingList.map((setting) => setting.key);
+  if (keys.includes(key)) return;
+  const near = nearest(key, keys);
+  throw new SdsdError('ERR_SDSD_CONFIG', `there is no setting ${JSON.stringify(key)}`, {
+    hint: near === undefined ? `the settings are ${keys.join(', ')}` : `did you mean ${near}?`,
+  });
 }
 
 function findItems(

@@ -1,10 +1,15 @@
-import asn1, { type Asn1 } from 'node-forge/lib/asn1.js';
+import asn1 from 'node-forge/lib/asn1.js';
 
 /**
  * Building and reading of DER (ITU-T X.690) on top of node-forge, for the few structures of this room. Faults are thrown
  * as plain errors; each caller turns them into an error with its own code, because only it knows what was being read.
  */
-export type Node = Asn1;
+export interface Node {
+  readonly tagClass: number;
+  readonly type: number;
+  /** Primitive values are strings of one character for each byte. */
+  readonly value: string | Node[];
+}
 
 const Class = { universal: 0x00, context: 0x80 } as const;
 const Type = {

@@ -104,7 +104,7 @@ export class CachingSecretManager {
       store: options.store,
       versions,
       onResult: (_, result) => {
-        notify(this.#bundleListeners, result);
+        this.#notify(this.#bundleListeners, result);
         if (result.kind === 'secret' && result.secret.kind === 'validation-context') this.#logRoots(result.secret);
       },
       onStoreError: (error) => log.error('cannot store the trust anchors', { error }),
@@ -129,7 +129,7 @@ export class CachingSecretManager {
       onFault: (error) => log.error('a renewal failed for a reason of our own', { error }),
       onResult: (name, result) => {
         // Without `get`: to be renewed is not to be asked for.
-        notify((this.#leased.get(name) ?? this.#idle.peek(name))?.listeners ?? [], result);
+        this.#notify((this.#leased.get(name) ?? this.#idle.peek(name))?.listeners ?? [], result);
         if (result.kind === 'secret' && result.secret.kind === 'tls-certificate') this.#logCertificate(result.secret);
       },
       onReport: (name, change, state) => this.#report(name, change, state),
@@ -187,6 +187,7 @@ export class CachingSecretManager {
 
   /** The CA now stands for exactly these roots: clients get them before the certificates that need them. */
   declareRoots(roots: readonly Certificate[]): void {
+    if (this.#closed) return;
     this.#bundle.declare(roots);
   }
 
@@ -210,6 +211,7 @@ export class CachingSecretManager {
         hint: `the names are ${[...this.#options.identities.keys()].slice(0, 20).join(', ')}`,
       });
     }
+    if (this.#closed) throw new SdsdError('ERR_SDSD_CONTROL', 'the daemon is closed: nothing is renewed any more');
     // Names that were pushed out of memory get a new certificate anyway when they are asked for.
     const entries = name === undefined ? this.#kept() : [this.#entry(name)];
     return Promise.all(entries.flatMap(({ workload }) => workload?.rotate() ?? []));
@@ -303,6 +305,17 @@ export class CachingSecretManager {
       log.warn('the clock was set back', { seconds: Math.round(back / 1_000) });
       for (const { workload } of this.#kept()) workload?.clockChanged();
     });
+  }
+
+  /** One listener that throws keeps nothing from the others, nor from what comes after them. */
+  #notify(listeners: Iterable<Listener>, result: SecretResult): void {
+    for (const listener of [...listeners]) {
+      try {
+        listener(result);
+      } catch (error) {
+        this.#options.log.error('a listener of a secret failed', { error });
+      }
+    }
   }
 
   #kept(): Entry[] {
@@ -417,8 +430,4 @@ export class CachingSecretManager {
 /** The beginning of a name, in a text of its own: a slice would keep the whole in memory. */
 function shortened(name: string): string {
   return `${Buffer.from(name.slice(0, MAX_SHOWN_NAME)).toString()}…`;
-}
-
-function notify(listeners: Iterable<Listener>, result: SecretResult): void {
-  for (const listener of [...listeners]) listener(result);
 }

@@ -15,4 +15,4 @@ export type {
   ValidationContextSecret,
 } from './secret.js';
 export type { Anchor } from './trust-bundle.js';
-export { type TrustBundleStore, trustBundleFile } from './trust-bundle-store.js';
+export { type StoredBundle, type TrustBundleStore, trustBundleFile } from './trust-bundle-store.js';

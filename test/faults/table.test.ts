@@ -15,8 +15,8 @@ test('the table of faults takes the place of the one before, and leaves the rest
 
 | Fault | What users see | Failed requests | Time to recovery | Test |
 |---|---|---|---|---|
-| It burns | nothing | 2 of 40 | 1.23 s | [fire.test.ts](../test/faults/fire.test.ts) |
-| It burns | nothing | 2 of 40 | – | [fire.test.ts](../test/faults/fire.test.ts) |
+| It burns | nothing | 2 of 40 | 1.23 s | test/faults/fire.test.ts |
+| It burns | nothing | 2 of 40 | – | test/faults/fire.test.ts |
 
 The rest.
 `,

@@ -252,3 +252,18 @@ test('issue refuses a malformed identity or lifetime before it looks for the dae
   assert.match((await cli(['issue', ID, '--out', 'no/o'], { cwd })).err, /no does not exist \[ERR_SDSD_OUTPUT\]/);
   assert.match((await cli(['issue', ID, '--out', 'o'], { cwd })).err, /ERR_SDSD_CONTROL/);
 });
+
+test('envoy bootstrap asks the running daemon who it is and where it serves', async (t) => {
+  const [secret] = STATUS.secrets;
+  assert.ok(secret);
+  const secrets = [{ ...secret, identity: 'spiffe://example.org/ns/a/sa/b' }];
+  const { run } = await setup(t, { status: () => ({ ...STATUS, secrets }) });
+  const { out, err } = await run('envoy', 'bootstrap');
+  assert.equal(err, '');
+  assert.match(out, /prefix: "?spiffe:\/\/example\.org\//);
+  assert.match(out, /path: "?\/run\/sds\.sock/);
+  const other = await run('envoy', 'bootstrap', '--trust-domain', 'cluster.local', '--socket', '/run/x.sock');
+  assert.match(other.out, /prefix: "?spiffe:\/\/cluster\.local\//);
+  assert.match(other.out, /path: "?\/run\/x\.sock/);
+  assert.match(other.err, /the running daemon is of the trust domain example\.org, and not of cluster\.local/);
+});
